@@ -26,7 +26,6 @@ FORMS = {
     "string": "a text",
 }
 
-
 Declared = Sequence[Mapping[str, Mapping[str, Any]]]
 """The expectations of a join, each a mapping of its name to its arguments."""
 
@@ -45,17 +44,13 @@ def names() -> tuple[str, ...]:
 
 
 def is_row_level(name: str, arguments: Mapping[str, Any]) -> bool:
-    """
-    Return whether an expectation judges each row by itself, so that it can validate a change set.
-
-    With the argument `mostly`, a share of the rows, it judges the table as a whole.
-    """
+    """Return whether an expectation judges each row by itself; with `mostly`, a share of rows, it does not."""
     return bool(_catalogue()[name]["row_level"]) and arguments.get("mostly", 1) == 1
 
 
 def each(declared: Declared) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Iterate over the expectations of a join, as names and arguments."""
-    return ((name, arguments) for one in declared for name, arguments in one.items())
+    return ((name, arguments) for expectation in declared for name, arguments in expectation.items())
 
 
 def of_rows(declared: Declared) -> Declared:
@@ -75,8 +70,8 @@ def described(name: str, arguments: Mapping[str, Any]) -> str:
 
 def columns_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the columns that the arguments name."""
-    found = (given for name, given in arguments.items() if name in COLUMNS or name.endswith(OUR_COLUMNS))
-    return tuple(column for named in found for column in ([named] if isinstance(named, str) else named))
+    values = (value for name, value in arguments.items() if name in COLUMNS or name.endswith(OUR_COLUMNS))
+    return tuple(column for value in values for column in ([value] if isinstance(value, str) else value))
 
 
 def argument_faults(name: str, arguments: Mapping[str, Any]) -> Iterator[ArgumentFault]:
@@ -96,7 +91,7 @@ def argument_faults(name: str, arguments: Mapping[str, Any]) -> Iterator[Argumen
 def _plain(value: Any) -> Any:
     """Convert dates to strings, because YAML has dates and JSON has none."""
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     return value.isoformat() if isinstance(value, date) else value
 
 
@@ -117,5 +112,5 @@ def _problem(rule: str, value: Any) -> str:
 
 @cache
 def _catalogue() -> Mapping[str, Mapping[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads(FILE.read_text())
-    return found
+    catalogue: dict[str, dict[str, Any]] = json.loads(FILE.read_text())
+    return catalogue

@@ -10,7 +10,7 @@ from expectations.catalogue import described
 EXAMPLES = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ExpectationResult:
     """
     An expectation and its result.
@@ -34,15 +34,15 @@ class ExpectationResult:
 def expectation_result(result: Any) -> ExpectationResult:
     """Convert a result of Great Expectations that has some of the unexpected values."""
     result.render()
-    settings, found = result.expectation_config, result.result or {}
-    given, count = arguments_of(result), found.get("unexpected_count")
+    settings, details = result.expectation_config, result.result or {}
+    arguments, count = arguments_of(result), details.get("unexpected_count")
     return ExpectationResult(
         expectation=settings.type,
-        words=_sentence(settings.rendered_content) or described(settings.type, given),
-        column=str(given.get("column", "")),
+        words=_sentence(settings.rendered_content) or described(settings.type, arguments),
+        column=str(arguments.get("column", "")),
         is_met=bool(result.success),
-        observed=_sentence(result.rendered_content) or json.dumps(found.get("observed_value"), default=str),
-        found=f"{count:,} of {found['element_count']:,} rows" if count else "",
+        observed=_sentence(result.rendered_content) or json.dumps(details.get("observed_value"), default=str),
+        found=f"{count:,} of {details['element_count']:,} rows" if count else "",
         examples=tuple(map(str, unexpected(result)[:EXAMPLES])),
     )
 

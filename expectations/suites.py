@@ -10,13 +10,7 @@ Suite = list[dict[str, dict[str, Any]]]
 
 @dataclass(frozen=True)
 class KeyOfSide:
-    """
-    The columns that one side of a join gives to the key of the result.
-
-    Args:
-        columns: The columns; null in a row that lacks the side.
-        may_have_nulls: Whether the key of a row of the side may have nulls itself, but not in all its parts.
-    """
+    """The columns that one side gives to the key, whether a row may lack it, and whether some of them may be null."""
 
     columns: tuple[str, ...]
     may_lack: bool = False
@@ -54,20 +48,13 @@ def _present(sides: KeyOfResult) -> Suite:
     return suite
 
 
-def of_changes(
-    sides: KeyOfResult,
-    before: Mapping[str, str],
-    operation: str,
-    version: str,
-    known: str,
-) -> Suite:
+def of_changes(sides: KeyOfResult, before: Mapping[str, str], operation: str, version: str, known: str) -> Suite:
     """
     Return the suite for changes of a result with a key: each has an effect, and a commit has at most one of each key.
 
     Args:
         before: The columns of the result, each with the column of its value before the change; empty if one of them
             cannot be compared, so that nothing shows that a change has an effect.
-        operation: The column with the operation of a change.
         version: The column with the version of its commit.
         known: The column with whether the key existed before.
     """
@@ -92,9 +79,7 @@ def of_two_streams(outer_sides: Sequence[int], rows: tuple[str, str]) -> Suite:
     """
     Return the suite for a result of two streams: an unmatched row occurs once, and never with a match as well.
 
-    Args:
-        outer_sides: The outer sides of the join, 0 for left and 1 for right.
-        rows: The columns that identify the left row and the right row of a result row.
+    The outer sides are 0 for left and 1 for right, the rows the columns that identify the left and the right row.
     """
     return [
         {"expect_no_padded_row_with_match": {"row_columns": [rows[side]], "partner_columns": [rows[1 - side]]}}
@@ -117,7 +102,6 @@ def of_changelog(
 
     Args:
         values: The other columns of the result; none if one of them cannot be compared.
-        operation: The column with the operation of a row.
         position: The columns that order the rows.
         strict: Whether each row must have an effect; Kafka Streams also emits rows without one (KIP-77).
         before: For each column of `values`, the column of its value before the first row. Needed where the changelog is

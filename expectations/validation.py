@@ -1,9 +1,10 @@
-"""Run Great Expectations: one suite at a time over one frame, with one context for the process."""
+"""Validate rows with Great Expectations: one suite at a time over one frame, with one context for the process."""
 
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
-from expectations.results import ExpectationResult, expectation_result
+from expectations.catalogue import Declared, described, each
+from expectations.results import ExpectationResult, arguments_of, expectation_result, unexpected
 from lakehouse.errors.errors import GateErrored
 from lakehouse.values.sqltext import quote
 
@@ -20,19 +22,16 @@ if TYPE_CHECKING:
     from great_expectations.data_context import AbstractDataContext
     from great_expectations.expectations.expectation import Expectation
 
+EXAMPLES = 3
+"""The number of rows that a finding shows."""
+
 Finding = Callable[[Any], str]
 """Describes the finding of an expectation that is not met, from its result."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """
-    The verdict of a gate.
-
-    Args:
-        findings: Each violated rule, with the number of rows that violate it.
-        results: The results of all expectations, if they are needed for a page; else empty.
-    """
+    """The verdict of a gate: the violated rules, each with a number of rows, and if they are needed all results."""
 
     findings: tuple[str, ...] = ()
     results: tuple[ExpectationResult, ...] = ()
@@ -72,6 +71,65 @@ def import_in_background() -> None:
 
     if not _context.cache_info().currsize:
         Thread(target=imported, name="great-expectations").start()
+
+
+def judge(about: str, rows: DataFrame, declared: Declared, *, with_results: bool = False) -> Verdict:
+    """
+    Validate rows against expectations. Spark evaluates them, because they refer to its types and nulls.
+
+    The arguments and errors are those of `validated`.
+    """
+    if not declared:
+        return Verdict()
+    return validated(
+        about, rows, partial(expectations_of, declared), _finding, in_process=False, with_results=with_results
+    )
+
+
+def expectations_of(declared: Declared) -> list["Expectation"]:
+    """Build expectations; raise GateErrored if arguments are inconsistent, such as a minimum above the maximum."""
+    from great_expectations.compatibility import pydantic
+    from great_expectations.expectations.registry import get_expectation_impl
+
+    import expectations.own  # noqa: F401  (registers ours; Great Expectations registers its own)
+
+    built = []
+    for name, arguments in each(declared):
+        try:
+            built.append(get_expectation_impl(name)(**arguments))
+        except pydantic.ValidationError as error:
+            raise GateErrored(
+                described(name, arguments),
+                "the arguments of the expectation are inconsistent",
+                found="; ".join(part["msg"] for part in error.errors()),
+                hint="correct the expectation in the pipeline file",
+            ) from error
+    return built
+
+
+def _finding(result: Any) -> str:
+    details = result.result or {}
+    words = described(result.expectation_config.type, arguments_of(result))
+    if "unexpected_count" in details:
+        examples = ", ".join(map(str, unexpected(result)[:EXAMPLES]))
+        words += f": {details['unexpected_count']} of {details['element_count']} rows"
+        words += f", for example {examples}" if examples else ""
+    elif "observed_value" in details:
+        words += f": {details['observed_value']}"
+    return words
+
+
+def as_json(name: str, declared: Declared) -> str:
+    """
+    Convert a suite to the JSON of Great Expectations; a reader of it imports `expectations.own` first.
+
+    Ids and the version of Great Expectations are left out, because they would change the text.
+    """
+    import great_expectations as gx
+
+    suite: dict[str, Any] = gx.ExpectationSuite(name=name, expectations=expectations_of(declared)).to_json_dict()
+    expectations = [{key: value for key, value in written.items() if key != "id"} for written in suite["expectations"]]
+    return json.dumps({"name": name, "expectations": expectations}, indent=2, sort_keys=True) + "\n"
 
 
 def validated(
@@ -125,14 +183,14 @@ def _in_pandas(batch: DataFrame) -> "pd.DataFrame":
     import pandas as pd
     import pyarrow as pa
 
-    kinds = {
+    nullable = {
         pa.int8(): pd.Int8Dtype(),
         pa.int16(): pd.Int16Dtype(),
         pa.int32(): pd.Int32Dtype(),
         pa.int64(): pd.Int64Dtype(),
         pa.bool_(): pd.BooleanDtype(),
     }
-    return _printable(batch).toArrow().to_pandas(types_mapper=kinds.get)
+    return _printable(batch).toArrow().to_pandas(types_mapper=nullable.get)
 
 
 def _printable(batch: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from expectations.gate import gate_change_set, gate_loaded
-from expectations.gate.judging import judged
+from expectations.gate.rules import judged
 from lakehouse.errors.address import Address
 from lakehouse.errors.errors import (
     AnotherRun,

@@ -5,16 +5,13 @@ It imports nothing of `pipelines.joins`, so that it does not repeat a mistake of
 was parsed, and `lakehouse.values`.
 """
 
-from expectations.gate.appended import gate_stream, stream_facts
+from expectations.gate.affected import Paired
+from expectations.gate.appended import LookedUp, gate_changelog, gate_looked_up, gate_stream, stream_facts
 from expectations.gate.by_key import InputTable
-from expectations.gate.changelog import gate_changelog
 from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_rows
 from expectations.gate.loaded import gate_loaded
-from expectations.gate.looked_up import LookedUp, gate_looked_up
 from expectations.gate.pairs import gate_loaded_pairs, gate_pairs
-from expectations.gate.sides import Paired
-from expectations.gate.sources import GateSources, Reference
-from expectations.gate.statement import PlainStatement
+from expectations.gate.sources import GateSources, PlainStatement, Reference
 from expectations.gate.window import gate_window
 from expectations.gate.window_pairs import EARLIEST, FACTS, IDS, TimeBound, WatermarkedColumn, WindowedJoin
 

@@ -13,12 +13,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from expectations.gate.sampling import in_sample
 from lakehouse import limits
 from lakehouse.values.driver_rows import TooLarge, carried, to_driver
 from lakehouse.values.net_changes import fields_of, key_struct, null_key
 from lakehouse.values.pruning import Pruning, null_safe_pruning, pruning
-from lakehouse.values.sqltext import numbered, quote, row_struct
+from lakehouse.values.sqltext import numbered, quote, row_struct, text
 
 KEY = "_lakejoin_key"
 """The working column of the key."""
@@ -41,39 +40,38 @@ def has_key(row: str, columns: Iterable[str], *, may_be_absent: bool, key: str =
     return " AND ".join(f"{key}.k{part} {equal} {quote(row, name)}" for part, name in enumerate(columns))
 
 
+def in_sample(expressions: str, salt: str, share: int) -> str:
+    """Return the SQL condition that chooses about one in `share` rows by expressions, as Spark SQL."""
+    return "TRUE" if share == 1 else f"pmod(xxhash64({expressions}, {text(salt)}), {share}) = 0"
+
+
+def sample_of(keys: DataFrame, salt: str, most: int) -> DataFrame:
+    """Return at most `most` rows of `key` and further columns, chosen by their `key`."""
+    return keys.orderBy(F.xxhash64("key", F.lit(salt))).limit(most)
+
+
 def trusted(keys: DataFrame, *, may_be_absent: bool = False) -> Pruning:
     """
-    Return the pruning of keys, after checking that its predicate holds for each of them.
+    Return the pruning of distinct keys (`key`); raise ReadsDiffer if its predicate does not hold for each of them.
 
-    Args:
-        keys: `key` (struct<k0, …>), each key once. If they are on the driver, no file is read.
-        may_be_absent: Whether parts of a key may be null.
-
-    Raises:
-        ReadsDiffer: The predicate does not hold for a key.
+    If the keys are on the driver, no file is read.
     """
     literals = null_safe_pruning(keys) if may_be_absent else pruning(keys)
-    _check_holds(literals.predicate(fields_of(keys, "key").fieldNames(), "key."), keys)
+    predicate = literals.predicate(fields_of(keys, "key").fieldNames(), "key.")
+    if predicate is not None:
+        missed = keys.where(f"NOT coalesce({predicate}, FALSE)").select(F.expr("make_valid_utf8(to_json(key))"))
+        for row in missed.limit(1).collect():
+            raise ReadsDiffer(f"the literal predicate misses the key {row[0]}, which it was built from")
     return literals
-
-
-def _check_holds(predicate: str | None, keys: DataFrame) -> None:
-    if predicate is None:
-        return
-    missed = keys.where(f"NOT coalesce({predicate}, FALSE)").select(F.expr("make_valid_utf8(to_json(key))")).limit(1)
-    for row in missed.collect():
-        raise ReadsDiffer(f"the literal predicate misses the key {row[0]}, which it was built from")
 
 
 @dataclass(frozen=True)
 class Lookup:
     """
-    A look-up of some keys in a table by literals.
+    A look-up of distinct keys (`key`) in a table by literals.
 
     Args:
         name: The name of the table in messages.
-        rows: Its rows; a check reads only the key columns.
-        keys: The keys, as `key` (struct<k0, …>), each once.
         literals: The pruning of these keys.
         joined: Filters rows to the given keys by a join.
     """
@@ -87,12 +85,7 @@ class Lookup:
 
 
 def check_rows(lookups: Sequence[Lookup], salt: str) -> None:
-    """
-    Check that literals find the same rows of each table as a join on the key, for a sample that the salt chooses.
-
-    Raises:
-        ReadsDiffer: The literals find different rows.
-    """
+    """Raise ReadsDiffer if literals and a join on the key find different rows, for a sample that the salt chooses."""
     differing = [_differing(lookup, salt) for lookup in lookups if lookup.literals.predicate(lookup.key) is not None]
     if not differing:
         return
@@ -123,15 +116,7 @@ def _differing(lookup: Lookup, salt: str) -> DataFrame:
 
 
 def with_keys(rows: DataFrame, key: Sequence[str], key_sql: str, keys: DataFrame, literals: Pruning) -> DataFrame:
-    """
-    Filter rows to the given keys.
-
-    Args:
-        key: The key columns of the rows.
-        key_sql: Spark SQL of their key (struct<k0, …>).
-        keys: The keys, as `key`.
-        literals: The pruning of these keys.
-    """
+    """Filter rows to those whose key (as SQL: struct<k0, …>) is one of the keys (`key`), whose pruning is given."""
     predicate = literals.predicate(key)
     rows = rows if predicate is None else rows.where(predicate)
     if literals.exact:
@@ -150,7 +135,7 @@ class InputTable:
         rows: Its rows at the pinned version, with the columns that the statement uses.
         types: The types in which the key columns are compared.
         changed: The keys that changed in the epoch, as `key` (struct<k0, …>); None without changes.
-        size: The size of its table in bytes.
+        size: In bytes.
         may_be_absent: Whether parts of a key may be null, but not all of them: a row may lack a side of a join.
         old: Reads the rows of the changed keys as they were before the epoch; None without a feed.
     """
@@ -195,11 +180,9 @@ def driver_copies(frames: Sequence[DataFrame]) -> list[DataFrame]:
     numbers = [number for number, frame in enumerate(frames) if carried(frame.schema)]
     if len(numbers) < 2:
         return [driver_copy(frame) for frame in frames]
-    structs = (
-        frames[number].select(F.expr(row_struct(frames[number].columns)).alias(f"of{number}")) for number in numbers
-    )
+    structs = (frames[number].selectExpr(f"{row_struct(frames[number].columns)} AS of{number}") for number in numbers)
     try:
-        rows = to_driver(reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), structs)).frame
+        rows = to_driver(reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), structs)).frame
     except TooLarge:
         return [driver_copy(frame) for frame in frames]
     return [

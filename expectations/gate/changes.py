@@ -1,8 +1,4 @@
-"""
-The gate of a change set: checks it against the published result before it is published.
-
-The gate reads the stage and the result again at the pinned version.
-"""
+"""The gate of a change set: checks it against the published result and the sources, which it reads again."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,10 +7,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from expectations.gate.by_key import ReadsDiffer, driver_copy, has_key, own_key, trusted, with_keys
-from expectations.gate.change_rules import RULES, SOURCE_RULES, judge_lines, of_staged, with_published
-from expectations.gate.judging import KEY_RULES, KEYLESS
-from expectations.gate.sampling import in_sample
+from expectations.gate.affected import touched
+from expectations.gate.by_key import ReadsDiffer, driver_copy, has_key, in_sample, own_key, trusted, with_keys
+from expectations.gate.rules import (
+    KEY_RULES,
+    KEYLESS,
+    RULES,
+    SOURCE_RULES,
+    judge_lines,
+    of_staged,
+    staged_lines,
+    with_published,
+)
 from expectations.gate.sources import GateSources
 from expectations.validation import Verdict
 from lakehouse import limits
@@ -35,40 +39,35 @@ class PrefetchedRows:
     Args:
         keys: `key` (struct<k0, …>) of the result rows that the changes of the sources may affect, or a share of these.
         published: `existing`, the published rows with these keys; None if the keys are only a share.
-        made: `made`, the rows with these keys that the join computes from its sources; None if the keys are a share.
+        computed: `computed`, the rows with these keys that the join computes; None if the keys are only a share.
     """
 
     keys: DataFrame
     published: DataFrame | None = None
-    made: DataFrame | None = None
+    computed: DataFrame | None = None
 
 
 def prefetch_rows(
-    spark: SparkSession, kind: StructType, result: Address, base_version: int, sources: GateSources
+    spark: SparkSession, schema: StructType, result: Address, base_version: int, sources: GateSources
 ) -> PrefetchedRows | None:
     """
-    Read the rows against which a small change set will be checked, while the change set is computed.
+    Read the rows against which a small change set of a schema will be checked, while it is computed.
 
-    Args:
-        kind: The columns of the change set: `op`, `key`, `before`, `after`.
-
-    Returns:
-        The rows; if the sources have so many changes that the gate checks only a share of the rows, their keys alone.
-        None if the sources have no changes, or if reading the rows together with the change set costs less.
+    The result is None if the sources have no changes, or if reading the rows together with the change set costs less.
     """
-    touched = None if sources.are_small else sources.touched()
-    if touched is None:
+    touched_keys = None if sources.are_small else touched(sources)
+    if touched_keys is None:
         return None
-    staged = _Staged(spark.createDataFrame([], kind), 0, sources)
-    keys = staged.numbered_keys(touched)
-    if len(touched.take(sources.share)) == sources.share:
+    staged = _Staged(changes=spark.createDataFrame([], schema), rows=0, sources=sources)
+    keys = staged.numbered_keys(touched_keys)
+    if len(touched_keys.take(sources.share)) == sources.share:
         return PrefetchedRows(keys)
     try:
-        existing, made = staged.looked_up(keys, keys, read(spark, result, base_version))
+        existing, computed = staged.looked_up(keys, keys, read(spark, result, base_version))
     except ReadsDiffer:
         return None  # the gate finds this again, and reports it
-    assert made is not None, "the sources are known"
-    return PrefetchedRows(keys, existing, driver_copy(made))
+    assert computed is not None, "the sources are known"
+    return PrefetchedRows(keys, existing, driver_copy(computed))
 
 
 def gate_change_set(
@@ -85,17 +84,13 @@ def gate_change_set(
     """
     Check a staged change set against the result at the version that it was computed against, and the sources.
 
-    A gate that cannot be evaluated raises an error; it never passes.
-
     Args:
         changes: The staged change set: `op`, `key`, `before`, `after`.
         rows: The number of its rows. This process validates a small change set itself, in a tenth of the time.
-        base_version: The version of the result.
-        sources: The sources of the join as the epoch pinned them. Without them, the rows after the change are checked
-            only for their keys.
+        sources: Without them, the rows after the change are checked only for their keys.
         are_on_driver: Whether the change set is on the driver already.
     """
-    staged = _Staged(changes, rows, sources, prefetched, are_on_driver=are_on_driver)
+    staged = _Staged(changes=changes, rows=rows, sources=sources, prefetched=prefetched, are_on_driver=are_on_driver)
     try:
         lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
     except ReadsDiffer as differing:
@@ -116,16 +111,9 @@ def gate_change_set(
     return Verdict(verdict.findings + sources.unlike_literals(staged.recomputed(lines)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Staged:
-    """
-    A staged change set, and the data against which it is checked.
-
-    Args:
-        changes: `op`, `key`, `before`, `after`.
-        rows: The number of rows.
-        sources: The sources of the join; None if they are not checked.
-    """
+    """A staged change set, and the data against which it is checked; see `gate_change_set`."""
 
     changes: DataFrame
     rows: int
@@ -135,22 +123,18 @@ class _Staged:
 
     @property
     def key(self) -> StructType:
-        """The key columns of the result."""
         return fields_of(self.changes, "key")
 
     @property
     def row(self) -> StructType:
-        """The columns of the result."""
         return fields_of(self.changes, "after")
 
     @property
     def names(self) -> list[str]:
-        """The names of the key columns."""
         return self.key.fieldNames()
 
     @property
     def may_be_absent(self) -> bool:
-        """Whether parts of a key may be null."""
         return self.sources is not None and self.sources.may_be_absent
 
     @property
@@ -165,7 +149,7 @@ class _Staged:
 
     @property
     def _is_recomputed(self) -> str:
-        return in_sample("key", "" if self.sources is None else self.sources.salt, self.share)
+        return in_sample("key", self.sources.salt if self.sources else "", self.share)
 
     def _collected(self, rows: DataFrame) -> DataFrame:
         """Collect rows to the driver, unless they are too large or reading their small files again costs less."""
@@ -176,81 +160,62 @@ class _Staged:
         """
         Return the staged changes, and the unstaged keys of rows that the changes of the sources may affect.
 
-        Returns:
-            `key` (struct<k0, …>), `op`, `before`, `after`, and `staged`, which is true or null.
+        The columns are `key` (struct<k0, …>), `op`, `before`, `after`, and `staged`, which is true or null.
         """
         with ThreadPoolExecutor() as pool:
             touching = pool.submit(self._touched)
             changes = self.changes if self.are_on_driver else self._collected(self.changes)
-            lines = changes.selectExpr(
-                f"{own_key(self.names, 'key.')} AS key", "op", "before", "after", "TRUE AS staged"
-            )
-            touched = touching.result()
-        if touched is None:
+            lines = staged_lines(changes, self.names)
+            keys = touching.result()
+        if keys is None:
             return lines
-        not_staged = self.numbered_keys(touched).join(self._keys(lines), on="key", how="left_anti")
+        not_staged = self.numbered_keys(keys).join(self._keys(lines), on="key", how="left_anti")
         return lines.unionByName(not_staged, allowMissingColumns=True)
 
     def numbered_keys(self, keys: DataFrame) -> DataFrame:
         """Return keys as the `key` of lines: struct<k0, …> in the types of the result."""
-        return keys.select(
-            F.col("key").cast(StructType([StructField(f"k{n}", f.dataType) for n, f in enumerate(self.key)]))
-        )
+        numbered_key = StructType([StructField(f"k{part}", field.dataType) for part, field in enumerate(self.key)])
+        return keys.select(F.col("key").cast(numbered_key))
 
     def _touched(self) -> DataFrame | None:
         if self.prefetched is not None:
             return self.prefetched.keys
-        return None if self.sources is None else self.sources.touched()
+        return None if self.sources is None else touched(self.sources)
 
     def with_rows(self, lines: DataFrame, published: DataFrame) -> DataFrame:
-        """
-        Join lines with the rows of their keys: `existing`, the published row, and `made`, computed from the sources.
-
-        Args:
-            published: The result.
-        """
-        existing, made = self._rows_of(lines, published)
-        if made is not None:
-            lines = self._joined(lines, made, "made")
+        """Join lines with the rows of their keys: `existing`, which is published, and `computed` from the sources."""
+        keys, prefetched = self._keys(lines), None if self.by_hash else self.prefetched
+        if (
+            prefetched is not None
+            and prefetched.published is not None
+            and keys.join(prefetched.keys, on="key", how="left_anti").isEmpty()
+        ):
+            existing, computed = prefetched.published, prefetched.computed
+        else:
+            existing, computed = self.looked_up(keys, self.recomputed(lines), published)
+        if computed is not None:
+            lines = self._joined(lines, computed, "computed")
         return self._joined(self._hashed(lines) if self.by_hash else lines, existing, "existing")
 
     def _hashed(self, lines: DataFrame) -> DataFrame:
         """Replace the rows of lines by their hashes, after the rules that need the rows themselves."""
-        images = [image for image in ("before", "after", "made") if image in lines.columns]
+        images = [image for image in ("before", "after", "computed") if image in lines.columns]
         hashes = (f"IF({image} IS NULL, NULL, {row_hash(list(self.row), f'{image}.')}) AS {image}" for image in images)
-        conditions = self._conditions_of_staged().items()
-        flags = (f"{sql} AS {rule}" for rule, sql in conditions if "made" in images or rule not in SOURCE_RULES)
+        conditions = self._conditions_of_staged.items()
+        flags = (f"{sql} AS {rule}" for rule, sql in conditions if "computed" in images or rule not in SOURCE_RULES)
         return lines.selectExpr("key", "op", "staged", *hashes, *flags)
-
-    def _rows_of(self, lines: DataFrame, published: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        keys, prefetched = self._keys(lines), None if self.by_hash else self.prefetched
-        if prefetched is not None and prefetched.published is not None and self._are_among(keys, prefetched.keys):
-            return prefetched.published, prefetched.made
-        return self.looked_up(keys, self.recomputed(lines), published)
 
     def recomputed(self, lines: DataFrame) -> DataFrame:
         """Return the keys of the lines that the join computes again: the unstaged ones, and a sample of the others."""
         return self._keys(lines.where(f"staged IS NULL OR {self._is_recomputed}"))
 
-    def _are_among(self, keys: DataFrame, others: DataFrame) -> bool:
-        return keys.join(others, on="key", how="left_anti").isEmpty()
-
     def looked_up(
         self, keys: DataFrame, recomputed: DataFrame, published: DataFrame
     ) -> tuple[DataFrame, DataFrame | None]:
         """
-        Return published rows, as `existing`, and rows that the join computes from its sources, as `made`.
+        Return published rows with some keys, as `existing`, and recomputed rows with other keys, as `computed`.
 
-        Args:
-            keys: The keys of the published rows.
-            recomputed: The keys of the computed rows.
-            published: The result.
-
-        Returns:
-            The published rows, and the computed rows; None instead of the computed rows if no sources are checked.
-
-        Raises:
-            ReadsDiffer: The literals do not find the rows with the keys.
+        No rows are recomputed without sources. Raise ReadsDiffer if the literals do not find the rows with the keys.
         """
         literals = None
         if self.sources is None or not self.sources.are_small:
@@ -259,8 +224,8 @@ class _Staged:
             literals = trusted(recomputed) if self.sources is None else self.sources.pruning(recomputed)
         with ThreadPoolExecutor() as pool:
             reading = pool.submit(self._existing, keys, recomputed, literals, published)
-            made = None if self.sources is None else self.sources.made(recomputed, literals, self.row)
-            return reading.result(), made
+            computed = None if self.sources is None else self.sources.computed(recomputed, literals, self.row)
+            return reading.result(), computed
 
     def _existing(
         self, keys: DataFrame, recomputed: DataFrame, literals: Pruning | None, published: DataFrame
@@ -270,21 +235,19 @@ class _Staged:
         if literals is not None and self.share == 1:
             rows = with_keys(published, self.names, own_key(self.names), recomputed, literals)
         elif literals is not None:
-            predicate = trusted(keys, may_be_absent=self.may_be_absent).predicate(self.names)
-            rows = published if predicate is None else published.where(predicate)
+            rows = published.where(trusted(keys, may_be_absent=self.may_be_absent).predicate(self.names) or "TRUE")
         if self.by_hash:
             parts = {name: quote(name) for name in self.names} | {NEW_HASH: row_hash(list(self.row))}
             return rows.selectExpr(f"{struct(parts)} AS existing")
         return self._collected(rows.selectExpr(f"{row_struct(self.row.fieldNames())} AS existing"))
 
     def conditions(self) -> dict[str, str]:
-        """Return for each rule the SQL condition of a line that violates it; `SOURCE_RULES` need `made`."""
-        staged = self._conditions_of_staged()
-        keyless = {KEYLESS: all_or_any_null(self._key_parts(), are_all=True)}
-        return (
-            keyless | with_published(self._is_existing) | ({rule: rule for rule in staged} if self.by_hash else staged)
-        )
+        """Return for each rule the SQL condition of a line that violates it; `SOURCE_RULES` need `computed`."""
+        staged = self._conditions_of_staged
+        conditions = with_published(self._is_existing) | ({rule: rule for rule in staged} if self.by_hash else staged)
+        return conditions | {KEYLESS: all_or_any_null(self._key_parts, are_all=True)}
 
+    @property
     def _conditions_of_staged(self) -> dict[str, str]:
         return of_staged(self.names, self.row, self._is_recomputed)
 
@@ -294,8 +257,9 @@ class _Staged:
 
     def _keys(self, lines: DataFrame) -> DataFrame:
         """Return the keys of lines that are keys. The others match nothing; the key rule reports them."""
-        return lines.where(f"NOT {all_or_any_null(self._key_parts(), are_all=self.may_be_absent)}").select("key")
+        return lines.where(f"NOT {all_or_any_null(self._key_parts, are_all=self.may_be_absent)}").select("key")
 
+    @property
     def _key_parts(self) -> list[str]:
         return [f"key.k{n}" for n in range(len(self.names))]
 

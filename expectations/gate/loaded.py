@@ -8,24 +8,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from expectations.gate.by_key import NO_LITERALS, ReadsDiffer, driver_copy, has_key, own_key, with_keys
-from expectations.gate.judging import KEY_RULES, KEYLESS, is_alike_in_pandas, judged, key_columns, suspects
-from expectations.gate.sampling import sample_of
+from expectations.gate.by_key import NO_LITERALS, ReadsDiffer, driver_copy, has_key, own_key, sample_of, with_keys
+from expectations.gate.rules import (
+    KEY_RULES,
+    KEYLESS,
+    LOADED_RULES,
+    is_alike_in_pandas,
+    judged,
+    key_columns,
+    of_loaded,
+    suspects,
+)
 from expectations.gate.sources import GateSources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.errors.address import Address
 from lakehouse.tables.table import read
 from lakehouse.values.checksums import checksum_of
-from lakehouse.values.compare import comparable, identical, is_exact
+from lakehouse.values.compare import comparable, is_exact
 from lakehouse.values.net_changes import all_or_any_null, null_key
 from lakehouse.values.sqltext import quote, row_struct
-
-LOADED_RULES = {
-    "missing": "the result has every row that the join computes from its sources",
-    "surplus": "the result has no row that the join does not compute from its sources",
-    "differs": "a row of the result equals the row that the join computes from its sources",
-}
 
 
 def gate_loaded(
@@ -39,21 +41,21 @@ def gate_loaded(
     """
     Check a loaded result: keys are present and unique, and a sample of rows equals what the join computes.
 
-    Where each row of the first table makes one row of the result, all keys are those of the table. A gate that cannot
-    be evaluated raises an error; it never passes.
+    Where each row of the first table makes one row of the result, all keys are those of the table.
 
     Args:
         version: The version that the load created.
-        key: The key columns of the result.
-        sources: The sources of the join as the load pinned them; without them only the keys are checked.
+        sources: Without them only the keys are checked.
         salt: Selects the rows of the sample; each load uses another salt.
     """
     loaded = read(spark, result, version)
     types = [loaded.schema[name].dataType for name in key]
     may_be_absent = sources is not None and sources.may_be_absent
-    keys = _numbered(loaded, key, types)
+    parts = [f"key_{part}" for part in range(len(key))]
+    compared = (comparable(quote(name), of) for name, of in zip(key, types, strict=True))
+    keys = loaded.selectExpr(*(f"{sql} AS {part}" for sql, part in zip(compared, parts, strict=True)))
     if may_be_absent:
-        keys = keys.withColumn(KEYLESS, F.expr(all_or_any_null(keys.columns, are_all=True)))
+        keys = keys.withColumn(KEYLESS, F.expr(all_or_any_null(parts, are_all=True)))
     batch = suspects(keys, key, KEY_RULES if may_be_absent else (), may_be_absent=may_be_absent)
     rules = {} if sources is None else LOADED_RULES
     rules = KEY_RULES | rules if may_be_absent else rules
@@ -69,7 +71,6 @@ def gate_loaded(
                 return Verdict((str(differing),))
             batch, of_all_keys = checking.result()
         batch = batch.unionByName(wrong, allowMissingColumns=True)
-    parts = [f"key_{part}" for part in range(len(key))]
     batch = batch.select(*parts, *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules))
     verdict = judged(batch, key, rules, in_process=in_process, may_be_absent=may_be_absent)
     return Verdict(verdict.findings + of_all_keys)
@@ -82,14 +83,7 @@ def _check_all_keys(
     Compare all keys of the result with those of the first table, if each of its rows makes one row of the result.
 
     Their numbers and the sums of their hashes take two scans and no shuffle. If they are equal, no key of the result
-    occurs twice, because the load has checked that none of the table does.
-
-    Args:
-        keys: The keys of the result as `key_0` and so on.
-        batch: What is wrong with single keys, to be searched for unless all keys are those of the table.
-
-    Returns:
-        The rows of the batch, and what is wrong with all keys.
+    occurs twice, because the load has checked that none of the table does; else the batch of wrong keys is computed.
     """
     expected = _keys_of_first(sources, types)
     if expected is None:
@@ -109,13 +103,7 @@ def _keys_of_first(sources: GateSources, types: Sequence[DataType]) -> DataFrame
     if not keeps_rows or 0 not in sources.members or sources.may_be_absent or not all(map(is_exact, types)):
         return None
     parts = enumerate(zip(first.key, types, strict=True))
-    return first.keyed.select(*(F.col(quote(name)).cast(kind).alias(f"key_{n}") for n, (name, kind) in parts))
-
-
-def _numbered(loaded: DataFrame, key: Sequence[str], types: Sequence[DataType]) -> DataFrame:
-    """Return the keys as `key_0` and so on."""
-    parts = (comparable(quote(name), kind) for name, kind in zip(key, types, strict=True))
-    return loaded.selectExpr(*(f"{sql} AS key_{part}" for part, sql in enumerate(parts)))
+    return first.keyed.select(*(F.col(quote(name)).cast(of).alias(f"key_{n}") for n, (name, of) in parts))
 
 
 def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: GateSources, salt: str) -> DataFrame:
@@ -126,22 +114,18 @@ def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: GateSources
     keyed = [(loaded.where(f"NOT {null_key(key, may_be_absent=may_be_absent)}"), own_key(key))]
     keyed += [(table.keyed, table.key_sql) for table in tables]
     keys = (rows.select(F.expr(key_sql).cast(numbered_key).alias("key")) for rows, key_sql in keyed)
-    samples = [sample_of(some, salt, limits.LOADED_KEYS) for some in keys]
+    samples = (sample_of(keys_of_table, salt, limits.LOADED_KEYS) for keys_of_table in keys)
     sample = driver_copy(reduce(DataFrame.unionAll, samples).distinct())
     literals = None if sources.are_small else sources.pruning(sample)
     existing = with_keys(loaded, key, own_key(key), sample, literals or NO_LITERALS)
     existing = existing.selectExpr(f"{row_struct(row.fieldNames())} AS existing")
     with ThreadPoolExecutor(max_workers=1) as pool:
         reading = pool.submit(driver_copy, existing)
-        made = sources.made(sample, literals, row, level_by_level=True)
+        computed = sources.computed(sample, literals, row, level_by_level=True)
         existing = reading.result()
     lines = sample
-    for rows, name in ((made, "made"), (existing, "existing")):
+    for rows, name in ((computed, "computed"), (existing, "existing")):
         lines = lines.join(rows, on=F.expr(has_key(name, key, may_be_absent=may_be_absent)), how="left")
-    are_equal = f"{identical('made', row)} <=> {identical('existing', row)}"
-    return lines.where(f"NOT ({are_equal})").selectExpr(
-        *key_columns(field.dataType for field in numbered_key),
-        "existing IS NULL AS missing",
-        "made IS NULL AS surplus",
-        "made IS NOT NULL AND existing IS NOT NULL AS differs",
-    )
+    flags = (f"{condition} AS {rule}" for rule, condition in of_loaded(row).items())
+    flagged = lines.selectExpr(*key_columns(field.dataType for field in numbered_key), *flags)
+    return flagged.where(" OR ".join(LOADED_RULES))

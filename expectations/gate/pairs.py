@@ -21,19 +21,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from expectations.gate.by_key import ReadsDiffer, driver_copy, own_key
-from expectations.gate.change_rules import RULES, SOURCE_RULES, judge_lines, of_staged, with_published
-from expectations.gate.judging import KEY_RULES, KEYLESS
-from expectations.gate.loaded import LOADED_RULES
-from expectations.gate.sampling import in_sample, sample_of
-from expectations.gate.sides import Paired, Sides
+from expectations.gate.affected import Paired, Sides, affected
+from expectations.gate.by_key import ReadsDiffer, driver_copy, in_sample, own_key, sample_of
+from expectations.gate.rules import (
+    KEY_RULES,
+    KEYLESS,
+    LOADED_RULES,
+    RULES,
+    SOURCE_RULES,
+    judge_lines,
+    of_loaded,
+    of_staged,
+    staged_lines,
+    with_published,
+)
 from expectations.gate.sources import GateSources
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.errors.address import Address
 from lakehouse.tables.table import read
-from lakehouse.values.compare import identical, same, type_sql
-from lakehouse.values.net_changes import all_or_any_null
+from lakehouse.values.compare import same, type_sql
+from lakehouse.values.net_changes import all_or_any_null, fields_of
 from lakehouse.values.pruning import null_safe_predicate
 from lakehouse.values.sqltext import numbered, quote, row_struct
 
@@ -64,48 +72,35 @@ def gate_pairs(
     Args:
         changes: The staged change set: `op`, `key`, `before`, `after`.
         rows: The number of its rows.
-        base_version: The version of the result.
         is_incremental: Whether the change set holds every change of the rows that it changes; a backfill of a part of
             the result leaves others out.
     """
-    gate = _Gate(sources, paired, changes.schema["after"].dataType)
+    gate, published = _Gate(sources, paired, fields_of(changes, "after")), read(spark, result, base_version)
+    lines = staged_lines(changes, paired.key)
+    lines = driver_copy(lines) if rows <= limits.CHANGES_VIA_DRIVER else lines
     try:
-        return _judge_changes(gate, changes, rows, read(spark, result, base_version), is_incremental=is_incremental)
+        keys = gate.keys_to_check(lines, rows, is_incremental=is_incremental)
+        with ThreadPoolExecutor() as pool:
+            checking = pool.submit(sources.check_reads, dict(zip(paired.inputs, keys, strict=True)))
+            reading = pool.submit(lambda: driver_copy(gate.rows(gate.published(published, keys, lines), "existing")))
+            computed = driver_copy(gate.rows(gate.computed(keys), "computed"))
+            existing = reading.result()
+            checking.result()
     except ReadsDiffer as differing:
         return Verdict((str(differing),))
-
-
-def _judge_changes(
-    gate: "_Gate", changes: DataFrame, rows: int, published: DataFrame, *, is_incremental: bool
-) -> Verdict:
-    """Compare staged lines, published rows and rows that the join makes, key by key."""
-    key_sql = own_key(gate.paired.key, "key.")
-    lines = changes.selectExpr(f"{key_sql} AS key", "op", "before", "after", "TRUE AS staged")
-    lines = driver_copy(lines) if rows <= limits.CHANGES_VIA_DRIVER else lines
-    keys = gate.keys_to_check(lines, rows, is_incremental=is_incremental)
-    with ThreadPoolExecutor() as pool:
-        checking = pool.submit(gate.check_reads, keys)
-        reading = pool.submit(lambda: driver_copy(gate.rows(gate.published(published, keys, lines), "existing")))
-        made = driver_copy(gate.rows(gate.made(keys), "made"))
-        existing = reading.result()
-        checking.result()
-    compared = lines.join(existing, on="key", how="full").join(made, on="key", how="full")
-    compared = gate.marked(compared, keys)
+    compared = lines.join(existing, on="key", how="full").join(computed, on="key", how="full")
+    compared = gate.marked(compared, keys, gate.parts)
     if not is_incremental:
         compared = compared.where("staged")
-    return gate.judged(compared.where(f"staged OR {CHECKED}"), gate.conditions(), KEY_RULES | RULES | SOURCE_RULES)
+    conditions = with_published(lambda image: same("existing", image, gate.row))
+    conditions |= of_staged(paired.key, gate.row, CHECKED)
+    return gate.judged(compared.where(f"staged OR {CHECKED}"), conditions, RULES | SOURCE_RULES)
 
 
 def gate_loaded_pairs(
     spark: SparkSession, result: Address, version: int, sources: GateSources, paired: Paired, salt: str
 ) -> Verdict:
-    """
-    Check a loaded result: keys are unique, and a sample of rows, also of the sources', is what the join computes.
-
-    Args:
-        version: The version that the load created.
-        salt: Chooses the sample.
-    """
+    """Check a loaded result: keys are unique, and a sample of rows, also of the sources', is what the join computes."""
     loaded = read(spark, result, version)
     gate = _Gate(sources, paired, loaded.schema)
     keys = loaded.selectExpr(f"{own_key(paired.key)} AS key")
@@ -114,56 +109,39 @@ def gate_loaded_pairs(
     keys_of_sides = gate.with_sources(sample, salt)
     try:
         existing = gate.rows(gate.of_keys(loaded, keys_of_sides), "existing")
-        made = gate.rows(gate.made(keys_of_sides), "made")
+        computed = gate.rows(gate.computed(keys_of_sides), "computed")
     except ReadsDiffer as differing:
         return Verdict((str(differing),))
-    row = f"{identical('made', loaded.schema)} <=> {identical('existing', loaded.schema)}"
-    conditions = {
-        KEYLESS: paired.keyless,
-        "missing": "existing IS NULL AND made IS NOT NULL",
-        "surplus": "made IS NULL AND existing IS NOT NULL",
-        "differs": f"existing IS NOT NULL AND made IS NOT NULL AND NOT ({row})",
-    }
-    lines = existing.join(made, on="key", how="full")
+    lines = existing.join(computed, on="key", how="full")
     lines = lines.unionByName(repeated.unionAll(repeated), allowMissingColumns=True)
-    return gate.judged(lines, conditions, KEY_RULES | LOADED_RULES)
+    return gate.judged(lines, of_loaded(loaded.schema), LOADED_RULES)
 
 
 class _Gate:
-    """
-    The sources of a join, for the keys of rows of both sides.
+    """The sources of a join, for the keys of rows of both sides."""
 
-    Args:
-        row: The columns of the result.
-    """
-
-    def __init__(self, sources: GateSources, paired: Paired, row: DataType) -> None:
-        assert isinstance(row, StructType)
-        self._sources, self.paired, self._row = sources, paired, row
+    def __init__(self, sources: GateSources, paired: Paired, row: StructType) -> None:
+        self._sources, self.paired, self.row = sources, paired, row
         self._sides = Sides(sources, paired)
 
     def keys_to_check(self, lines: DataFrame, rows: int, *, is_incremental: bool) -> Keys:
         """Return the keys of each side to check: of staged rows and of changed rows, or of a share of them."""
         share = max(rows // limits.LEFT_OUT_ROWS, 1)
         sample = lines.where(in_sample("key", self._sources.salt, share))
-        keys = self._keys(sample, self._sources.affected() if is_incremental else {})
+        keys = self._keys(sample, affected(self._sources) if is_incremental else {})
         keys = keys if share == 1 else self._of_few_lines(keys, lines)
         return self._with_partners(keys) if is_incremental and self._may_hide_pairs else keys
 
     def _of_few_lines(self, keys: Keys, lines: DataFrame) -> Keys:
         """Return a sample of the keys of each side, of which about `limits.LEFT_OUT_ROWS` lines have one."""
-        with_keys = self._with_side_keys(lines, keys, self._parts())
+        with_keys = self._with_side_keys(lines, keys, self.parts)
         numbers = with_keys.agg(*(F.count(name) for name in SIDE_KEYS)).collect()[0]
         samples = []
-        for some, number in zip(keys, numbers, strict=True):
-            most = max(some.count() * limits.LEFT_OUT_ROWS // max(number, 1), 1)
+        for of_side, number in zip(keys, numbers, strict=True):
+            most = max(of_side.count() * limits.LEFT_OUT_ROWS // max(number, 1), 1)
             is_few = number <= limits.LEFT_OUT_ROWS
-            samples.append(some if is_few else driver_copy(sample_of(some, self._sources.salt, most)))
+            samples.append(of_side if is_few else driver_copy(sample_of(of_side, self._sources.salt, most)))
         return samples[0], samples[1]
-
-    def check_reads(self, keys: Keys) -> None:
-        """Check what was read of the sources by another way to read it; raise `ReadsDiffer` if they differ."""
-        self._sources.check_reads(dict(zip(self.paired.inputs, keys, strict=True)))
 
     @property
     def _may_hide_pairs(self) -> bool:
@@ -195,18 +173,16 @@ class _Gate:
 
     def _keys(self, lines: DataFrame, of_inputs: dict[int, DataFrame]) -> Keys:
         """Return the distinct keys that lines have on each side, and those of rows of the inputs."""
-        first, keys = 0, []
+        keys = []
         for side, index in enumerate(self.paired.inputs):
-            table = self._sides.table(side)
-            parts = self._parts()[first : first + len(table.types)]
+            table, parts = self._sides.table(side), self._of_side(side, self.parts)
             absent = all_or_any_null(parts, are_all=table.may_be_absent)
             of_lines = lines.where(f"NOT {absent}").selectExpr(f"{_cast(parts, table.types)} AS key")
             others = [of_inputs[index].select("key")] if index in of_inputs else []
             keys.append(driver_copy(reduce(DataFrame.unionAll, [of_lines, *others]).distinct()))
-            first += len(parts)
         return keys[0], keys[1]
 
-    def made(self, keys: Keys) -> DataFrame:
+    def computed(self, keys: Keys) -> DataFrame:
         """
         Return the rows that the statement makes of the rows with these keys: the columns of SELECT.
 
@@ -224,13 +200,13 @@ class _Gate:
             (how, f"({on}) AND ({is_checked})" if index == right else on)
             for index, (how, on) in enumerate(statement.steps, start=1)
         ]
-        casts = (f"CAST({quote(f.name)} AS {type_sql(f.dataType)}) AS {quote(f.name)}" for f in self._row)
+        casts = (f"CAST({quote(f.name)} AS {type_sql(f.dataType)}) AS {quote(f.name)}" for f in self.row)
         return self.of_keys(replace(statement, steps=tuple(steps)).over(tables).selectExpr(*casts), keys)
 
     def of_keys(self, rows: DataFrame, keys: Keys) -> DataFrame:
         """Filter rows of the result to those with one of the keys on its side."""
         parts = [quote(name) for name in self.paired.key]
-        return self._marked(rows, keys, parts).where(CHECKED).drop(CHECKED)
+        return self.marked(rows, keys, parts).where(CHECKED).drop(CHECKED)
 
     def published(self, rows: DataFrame, keys: Keys, lines: DataFrame) -> DataFrame:
         """Return the rows of the result with one of the keys on its side, or with the key of a line."""
@@ -238,56 +214,45 @@ class _Gate:
         for side, names in enumerate(self.paired.keys):
             literals = self._sides.literals(side, keys[side])
             predicates.append("false" if literals.keys == 0 else literals.predicate(names))
-        rows = rows if None in predicates else rows.where(" OR ".join(f"({one or 'false'})" for one in predicates))
+        rows = rows if None in predicates else rows.where(" OR ".join(f"({each or 'false'})" for each in predicates))
         parts, staged = [quote(name) for name in self.paired.key], lines.select(F.col("key").alias(STAGED)).distinct()
-        marked = self._marked(rows, keys, parts).join(staged, on=F.expr(f"{numbered(parts)} = {STAGED}"), how="left")
+        marked = self.marked(rows, keys, parts).join(staged, on=F.expr(f"{numbered(parts)} = {STAGED}"), how="left")
         return marked.where(f"{CHECKED} OR {STAGED} IS NOT NULL").drop(CHECKED, STAGED)
 
-    def marked(self, lines: DataFrame, keys: Keys) -> DataFrame:
-        """Add CHECKED to lines: whether `made` is known for their key."""
-        return self._marked(lines, keys, self._parts())
-
-    def _parts(self) -> list[str]:
-        """Return the SQL of the parts of the key of a line."""
+    @property
+    def parts(self) -> list[str]:
+        """The SQL of the parts of the key of a line."""
         return [f"key.k{part}" for part in range(len(self.paired.key))]
 
-    def _marked(self, rows: DataFrame, keys: Keys, parts: Sequence[str]) -> DataFrame:
+    def marked(self, rows: DataFrame, keys: Keys, parts: Sequence[str]) -> DataFrame:
         """Add CHECKED: whether the parts of a row's key, as SQL, have one of the keys on its side."""
         condition = " OR ".join(f"{name} IS NOT NULL" for name in SIDE_KEYS)
         return self._with_side_keys(rows, keys, parts).withColumn(CHECKED, F.expr(condition)).drop(*SIDE_KEYS)
 
     def _with_side_keys(self, rows: DataFrame, keys: Keys, parts: Sequence[str]) -> DataFrame:
         """Add SIDE_KEYS: for each side the one of the keys that the parts of a row's key, as SQL, have on this side."""
-        first = 0
         for side, name in enumerate(SIDE_KEYS):
-            types = self._sides.table(side).types
-            same_key = f"{_cast(parts[first : first + len(types)], types)} = {name}"
+            same_key = f"{_cast(self._of_side(side, parts), self._sides.table(side).types)} = {name}"
             rows = rows.join(F.broadcast(keys[side].select(F.col("key").alias(name))), on=F.expr(same_key), how="left")
-            first += len(types)
         return rows
+
+    def _of_side(self, side: int, parts: Sequence[str]) -> Sequence[str]:
+        """Return those of the parts of a key that one side gives it."""
+        first = len(self.paired.keys[0])
+        return parts[first:] if side else parts[:first]
 
     def rows(self, rows: DataFrame, name: str) -> DataFrame:
         """Return rows of the result with their key, as `key` (struct<k0, …>) and a struct."""
-        return rows.selectExpr(f"{own_key(self.paired.key)} AS key", f"{row_struct(self._row.fieldNames())} AS {name}")
-
-    def conditions(self) -> dict[str, str]:
-        """Return for each rule the SQL condition of a line that violates it."""
-        published = with_published(lambda image: same("existing", image, self._row))
-        return {KEYLESS: self.paired.keyless} | published | of_staged(self.paired.key, self._row, CHECKED)
+        return rows.selectExpr(f"{own_key(self.paired.key)} AS key", f"{row_struct(self.row.fieldNames())} AS {name}")
 
     def judged(self, lines: DataFrame, conditions: dict[str, str], rules: dict[str, str]) -> Verdict:
-        """Judge lines by the conditions of the rules."""
-        types = [self._row[name].dataType for name in self.paired.key]
-        return judge_lines(lines, self.paired.key, types, conditions, rules, are_many=True, may_be_absent=True)
+        """Judge lines by the rules for keys and by further rules, whose conditions are given."""
+        key, types = self.paired.key, [self.row[name].dataType for name in self.paired.key]
+        conditions, rules = conditions | {KEYLESS: self.paired.keyless}, KEY_RULES | rules
+        return judge_lines(lines, key, types, conditions, rules, are_many=True, may_be_absent=True)
 
     def _group(self, side: int, own: Sequence[DataFrame], keys: DataFrame) -> DataFrame:
-        """
-        Return the rows of one side that can match rows to check, and those to check themselves, with CHECKED.
-
-        Args:
-            own: The rows to check of both sides.
-            keys: The keys of those of this side.
-        """
+        """Return the rows to check of a side (`own`, by `keys`), and those that can match one of the other, CHECKED."""
         checked = F.broadcast(keys.select(F.col("key").alias(STAGED)))
         same_key = F.expr(f"{self._sides.table(side).key_sql} = {STAGED}")
         values = self._sides.values(1 - side, own[1 - side], [table.keyed for table in self._sources.inputs])
@@ -298,4 +263,4 @@ class _Gate:
 
 def _cast(parts: Sequence[str], types: Sequence[DataType]) -> str:
     """Return the SQL of a key (struct<k0, …>) of parts, as SQL, in some types."""
-    return numbered(f"CAST({part} AS {type_sql(kind)})" for part, kind in zip(parts, types, strict=True))
+    return numbered(f"CAST({part} AS {type_sql(of)})" for part, of in zip(parts, types, strict=True))

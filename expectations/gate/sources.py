@@ -8,10 +8,9 @@ It evaluates the plain statement over only the rows that the keys need. It relie
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import reduce
+from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -25,14 +24,43 @@ from expectations.gate.by_key import (
     driver_copy,
     trusted,
 )
-from expectations.gate.sampling import sample_of
-from expectations.gate.statement import PlainStatement
 from lakehouse import limits
-from lakehouse.values.compare import is_collated, type_sql
-from lakehouse.values.driver_rows import TooLarge, to_driver
+from lakehouse.values.compare import type_sql
 from lakehouse.values.net_changes import no_reference
 from lakehouse.values.pruning import Pruning
 from lakehouse.values.sqltext import numbered, quote, struct
+
+
+@dataclass(frozen=True)
+class PlainStatement:
+    """
+    A join in Spark SQL, its columns qualified by the aliases of the inputs and quoted.
+
+    Args:
+        aliases: The aliases of the inputs, in the order of FROM.
+        steps: For each input except the first the type of join and the condition of ON.
+        outputs: The columns of SELECT: the name in the result and the expression.
+    """
+
+    aliases: tuple[str, ...]
+    steps: tuple[tuple[str, str], ...]
+    where: str | None
+    outputs: tuple[tuple[str, str], ...]
+
+    def up_to(self, index: int, key: str) -> "PlainStatement":
+        """Return the part of the statement before an input, without WHERE, which selects a `key` given as SQL."""
+        steps = self.steps[: index - 1]
+        return replace(self, aliases=self.aliases[:index], steps=steps, where=None, outputs=(("key", key),))
+
+    def over(self, tables: Sequence[DataFrame]) -> DataFrame:
+        """Evaluate the statement over the rows of the inputs; return the columns of SELECT."""
+        first, *others = (table.alias(alias) for table, alias in zip(tables, self.aliases, strict=True))
+        joined = first
+        for table, (how, on) in zip(others, self.steps, strict=True):
+            joined = joined.join(table, on=F.expr(on), how=how)
+        if self.where is not None:
+            joined = joined.where(self.where)
+        return joined.selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in self.outputs))
 
 
 @dataclass(frozen=True)
@@ -102,35 +130,23 @@ class GateSources:
         return limits.LEFT_OUT_ROWS // max(1, sum(table.changed is not None for table in self.inputs))
 
     def pruning(self, keys: DataFrame, index: int | None = None) -> Pruning:
-        """
-        Return the pruning of keys; without literals if the sources are small enough to do without them.
-
-        Args:
-            index: The index in FROM of the input in which they are looked up; None for keys of the result.
-
-        Raises:
-            ReadsDiffer: The predicate does not hold for a key.
-        """
+        """Return the pruning of keys of an input, or of the result; no literals for small sources. See `trusted`."""
         if self.size <= limits.LITERAL_BYTES:
             return NO_LITERALS
         is_of_result = index is None or index in self.members
         may_be_absent = self.may_be_absent if is_of_result else self.inputs[index or 0].may_be_absent
         return trusted(keys, may_be_absent=may_be_absent)
 
-    def made(
+    def computed(
         self, keys: DataFrame, literals: Pruning | None, row: StructType, *, level_by_level: bool = False
     ) -> DataFrame:
         """
-        Evaluate the join for some rows of the result.
+        Evaluate the join for some rows of the result; return them as `computed`, a struct of the columns of the result.
 
         Args:
             keys: The distinct keys of the rows, as `key` (struct<k0, …>).
-            literals: The pruning of these keys; None for small sources.
-            row: The columns of the result.
+            literals: The pruning of these keys; None for small sources, of which all rows are returned.
             level_by_level: Whether sources that could be joined at once are read by literals, which are then checked.
-
-        Returns:
-            `made` (struct of the columns of the result) of the rows with these keys; for small sources of all rows.
 
         Raises:
             ReadsDiffer: The literals do not find the rows with the keys.
@@ -145,13 +161,13 @@ class GateSources:
             ]
         else:
             tables = self._read(keys, literals)
-        return self.statement.over(tables).selectExpr(f"{struct(columns)} AS made")
+        return self.statement.over(tables).selectExpr(f"{struct(columns)} AS computed")
 
     def unlike_literals(self, keys: DataFrame) -> tuple[str, ...]:
         """
-        Return how the literals by which a join reads large tables miss rows that these sources, joined at once, have.
+        Explain a fault by how the literals by which a join reads large tables miss rows that these sources have.
 
-        A gate that found a fault explains it so. It costs the look-ups level by level, with their checks.
+        It costs the look-ups level by level, with their checks.
         """
         if self.size <= limits.LITERAL_BYTES or not self.are_joined_at_once:
             return ()
@@ -194,9 +210,8 @@ class GateSources:
         """
         Return the referenced inputs that cost less to read whole than by key: small ones that refer only to such ones.
 
-        Nothing has to be read before them, so that they come with the first query. They are small together, so that the
-        driver can hold them beside the other rows. The statement may see rows to which no row refers, as it does when
-        it is evaluated over whole tables.
+        They come with the first query, since nothing has to be read before them, and are small together, so that the
+        driver can hold them. The statement may see rows to which no row refers, as it does over whole tables.
         """
         whole, most = list[int](), min(limits.SMALL_BYTES, limits.WHOLE_BYTES)
         for reference in reversed(self.references):
@@ -206,88 +221,9 @@ class GateSources:
                 whole.append(reference.input)
         return whole
 
-    def touched(self) -> DataFrame | None:
-        """
-        Return the keys of result rows that the changes of the sources can affect.
-
-        Returns:
-            `key` (struct<k0, …>) of all these rows, or of `share` rows for each changed source; None if no source
-            changed, or if the keys are too large for the driver.
-        """
-        affected = self.affected()
-        frames = [affected[member].select("key") for member in self.members if member in affected]
-        if not frames:
-            return None
-        keys = reduce(DataFrame.unionAll, frames).distinct()
-        try:  # collected, so that no later plan reads the sources again
-            return keys if self.are_small else to_driver(keys).frame
-        except TooLarge:
-            return None
-
-    def affected(self) -> dict[int, DataFrame]:
-        """
-        Return the keys of the rows of each input that changed, or that refer to a row that changed, step by step.
-
-        Returns:
-            By input `key` (struct<k0, …>) and `cause` of all these rows, or of a share of them for each changed source.
-        """
-        changed = {n: self._share_of(table.changed) for n, table in enumerate(self.inputs) if table.changed is not None}
-        affected = {
-            index: keys.select("key", F.lit(index).alias("cause"))
-            for index, keys in zip(changed, self._collected(*changed.values()), strict=True)
-        }
-        for index in reversed(dict.fromkeys(reference.over for reference in self.references)):
-            references = [one for one in self.references if one.over == index and one.input in affected]
-            if references:
-                (keys,) = self._collected(self._share_of_causes(self._referring(index, references, affected)))
-                affected[index] = affected[index].unionAll(keys) if index in affected else keys
-        return affected
-
-    def referring_to(self, index: int, keys: DataFrame) -> DataFrame:
-        """
-        Find the rows of the input that keys the result which refer to some rows of an input, step by step.
-
-        Args:
-            index: The index in FROM of the input.
-            keys: The keys of its rows, as `key`.
-
-        Returns:
-            `key` of these rows, and maybe of others.
-        """
-        references = {reference.input: reference for reference in self.references}
-        keys = keys.select("key", F.lit(index).alias("cause"))
-        while index in references:
-            (keys,) = self._collected(keys.distinct())
-            over = references[index].over
-            keys, index = self._referring(over, [references[index]], {index: keys}), over
-        return keys.select("key")
-
     def check_reads(self, keys: Mapping[int, DataFrame]) -> None:
-        """
-        Check that the literals of some keys find the same rows of inputs as a join on the key.
-
-        Args:
-            keys: Distinct keys by input, as `key` (struct<k0, …>).
-
-        Raises:
-            ReadsDiffer: They find different rows.
-        """
-        self._check({index: (some, self._literals(index, some)) for index, some in keys.items()})
-
-    def _collected(self, *frames: DataFrame) -> list[DataFrame]:
-        """Collect frames to the driver; return those of small sources as they are."""
-        return list(frames) if self.are_small else driver_copies(frames)
-
-    def _share_of(self, keys: DataFrame) -> DataFrame:
-        """Sample the share of one changed source from its keys; return all keys for small sources."""
-        return keys if self.are_small else sample_of(keys, self.salt, self.share)
-
-    def _share_of_causes(self, keys: DataFrame) -> DataFrame:
-        """Sample from keys (`key`, `cause`) the share of each cause; return all keys for small sources."""
-        if self.are_small:
-            return keys
-        each = Window.partitionBy("cause").orderBy(F.xxhash64("key", F.lit(self.salt)))
-        return keys.withColumn("number", F.row_number().over(each)).where(f"number <= {self.share}").drop("number")
+        """Raise ReadsDiffer if the literals of distinct keys, by input, and a join on the key find different rows."""
+        self._check({index: (wanted, self._literals(index, wanted)) for index, wanted in keys.items()})
 
     def _literals(self, index: int, keys: DataFrame, literals: Pruning | None = None) -> Pruning:
         """
@@ -315,58 +251,13 @@ class GateSources:
         """Return the keys to which rows refer; for parts from several inputs, those to which joined rows refer."""
         nothing = no_reference(reference.expressions, reference.null_safe)
         if reference.own:
-            before = self.statement.up_to(reference.input, f"IF({nothing}, NULL, {self._key_sql(reference)})")
+            before = self.statement.up_to(reference.input, f"IF({nothing}, NULL, {self.referenced_key(reference)})")
             return before.over([read[index] for index in range(reference.input)]).where("key IS NOT NULL")
         rows = read[reference.over].alias(self.statement.aliases[reference.over]).where(f"NOT {nothing}")
-        return rows.selectExpr(f"{self._key_sql(reference)} AS key")
+        return rows.selectExpr(f"{self.referenced_key(reference)} AS key")
 
-    def _referring(self, index: int, references: Sequence[Reference], affected: Mapping[int, DataFrame]) -> DataFrame:
-        """
-        Find the rows of an input that refer to some keys, by one scan for all references that a hash compares.
-
-        Args:
-            index: The index in FROM of the input.
-            references: The references from it.
-            affected: For each referenced input the keys, as `key` and `cause`.
-
-        Returns:
-            `key` of the rows and `cause`. A hash compares most keys. A collision adds a row that need not be checked.
-        """
-        hashed = [reference for reference in references if self._is_hashed(reference)]
-        groups = [hashed] if hashed else []
-        groups += [[reference] for reference in references if reference not in hashed]
-        return reduce(DataFrame.unionAll, (self._referring_by(index, group, affected) for group in groups))
-
-    def _referring_by(
-        self, index: int, references: Sequence[Reference], affected: Mapping[int, DataFrame]
-    ) -> DataFrame:
-        """Find the rows that refer to some keys by one reference, or by several that a hash compares."""
-
-        def compared(number: int, key: str) -> str:
-            return f"xxhash64({number}, {key})" if self._is_hashed(references[number]) else key
-
-        table = self.inputs[index]
-        rows = table.keyed.alias(self.statement.aliases[index])
-        refers_to = (compared(n, self._key_sql(reference, reference.own)) for n, reference in enumerate(references))
-        referring = rows.selectExpr(f"{table.key_sql} AS key", f"explode(array({', '.join(refers_to)})) AS refers_to")
-        keys = [
-            affected[reference.input].selectExpr(f"{compared(n, _parts_of_key(reference))} AS refers_to", "cause")
-            for n, reference in enumerate(references)
-        ]
-        causes = F.broadcast(reduce(DataFrame.unionAll, keys))
-        return referring.join(causes, on="refers_to", how="inner").select("key", "cause")
-
-    def _is_hashed(self, reference: Reference) -> bool:
-        """Return whether equal keys have equal hashes, which is not so for text under a collation."""
-        return not any(map(is_collated, self.inputs[reference.input].types))
-
-    def _key_sql(self, reference: Reference, own: Sequence[int] = ()) -> str:
+    def referenced_key(self, reference: Reference, own: Sequence[int] = ()) -> str:
         """Return the SQL of a referenced key over the inputs that refer, or of its `own` parts alone."""
         types, expressions = self.inputs[reference.input].types, reference.expressions
         parts = own or range(len(expressions))
         return numbered(f"CAST({expressions[part]} AS {type_sql(types[part])})" for part in parts)
-
-
-def _parts_of_key(reference: Reference) -> str:
-    """Return the SQL of the parts of `key` that the input that refers has itself; mostly all."""
-    return numbered(f"key.k{part}" for part in reference.own) if reference.own else "key"

@@ -13,10 +13,9 @@ from functools import reduce
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from expectations.gate.judging import judged
+from expectations.gate.rules import judged_rows
 from expectations.gate.window_pairs import FACTS, IDS, WindowedJoin, expected_pairs, number_new_rows
 from expectations.validation import Verdict
-from lakehouse import limits
 from lakehouse.values.compare import identical, type_sql
 from lakehouse.values.net_changes import fields_of
 from lakehouse.values.sqltext import row_struct, struct
@@ -41,13 +40,12 @@ VALUES, COPIES, HASH, PADDED, JOINED, OP = (
 
 def gate_window(staged: DataFrame, state: DataFrame, streams: Sequence[DataFrame], join: WindowedJoin) -> Verdict:
     """
-    Check the staged rows that an epoch appends to the result of a join of two streams.
+    Check the staged rows (the columns of SELECT, and IDS) that an epoch appends to the result of a join of two streams.
 
     Missing rows are not checked under `kafka-0.10.2` and `kafka-0.10.0`, which emit an unmatched row at once and its
     matches later.
 
     Args:
-        staged: The staged rows: the columns of SELECT, and IDS.
         state: The changes of the buffered rows: `op`, `side`, `row` (the id).
         streams: The new and buffered rows of the left and of the right stream: IDS and FACTS of the stream, and the row
             under its alias. The number in the id is null for a new row.
@@ -63,12 +61,8 @@ def gate_window(staged: DataFrame, state: DataFrame, streams: Sequence[DataFrame
             violations.append(_check_pairs(staged, pairs, join))
         violations += [_check_unmatched(staged, state, rows, pairs, side, join) for side in join.outer_sides]
     violated = reduce(DataFrame.unionAll, violations).where("rule IS NOT NULL")
-    batch = violated.select(
-        F.monotonically_increasing_id().alias("key_0"),
-        *(F.expr(f"rule = '{rule}'").alias(rule) for rule in WINDOW_RULES),
-    )
-    verdict = judged(batch.limit(limits.JUDGED_IN_PROCESS), ["row"], WINDOW_RULES, in_process=True)
-    return verdict if verdict.passed else Verdict((*verdict.findings, *_examples(violated)))
+    conditions = {rule: f"rule = '{rule}'" for rule in WINDOW_RULES}
+    return judged_rows(violated, conditions, WINDOW_RULES, lambda: _examples(violated))
 
 
 def _check_rows(staged: DataFrame, rows: Sequence[DataFrame], join: WindowedJoin) -> DataFrame:

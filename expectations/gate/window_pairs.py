@@ -13,8 +13,8 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from expectations.gate.sampling import in_sample
-from expectations.gate.statement import PlainStatement
+from expectations.gate.by_key import in_sample
+from expectations.gate.sources import PlainStatement
 from lakehouse import limits
 from lakehouse.values.compare import identical
 from lakehouse.values.sqltext import quote
@@ -73,10 +73,8 @@ class WindowedJoin:
     Args:
         equalities: The equalities of ON, each as Spark SQL of the left and of the right row.
         one_sided: The conditions of ON on the left row alone and on the right row alone.
-        semantics: The `semantics` option of the join.
-        share: The gate checks one in this number of rows.
+        share: The gate checks one in this number of rows, chosen by the salt.
         is_ordered: Whether the positions of rows are known, and with them which rows are late and which are expired.
-        salt: Chooses the rows of the sample.
     """
 
     statement: PlainStatement
@@ -98,10 +96,11 @@ class WindowedJoin:
     def axis(self) -> TimeAxis | None:
         """The narrowest time axis; None if no two columns are bounded in both directions."""
         axes = [
-            TimeAxis(one.greater, one.lesser, other.allowance, one.allowance)
-            for one in self.bounds
-            for other in self.bounds
-            if (one.greater, one.lesser) == (other.lesser, other.greater) and self.watermarked[one.greater].side == 0
+            TimeAxis(least.greater, least.lesser, most.allowance, least.allowance)
+            for least in self.bounds
+            for most in self.bounds
+            if (least.greater, least.lesser) == (most.lesser, most.greater)
+            and self.watermarked[least.greater].side == 0
         ]
         return min(axes, key=lambda axis: axis.before + axis.after, default=None)
 
@@ -119,11 +118,7 @@ def expected_pairs(
     rows: Sequence[DataFrame], streams: Sequence[DataFrame], join: WindowedJoin
 ) -> tuple[list[DataFrame], DataFrame | None]:
     """
-    Find the pairs of matching rows.
-
-    Args:
-        rows: The rows of the left and of the right stream to check, with their number.
-        streams: All rows of both streams.
+    Find the matches of rows to check, which have their number, among all rows of both streams.
 
     Returns:
         The rows to check, `is_late` added to their FACTS; and the pairs, as IDS and `is_selected`, whether WHERE holds.
@@ -164,8 +159,7 @@ def _watermark_steps(rows: DataFrame, side: int, join: WindowedJoin) -> DataFram
     """
     Return POSITION of each new row of a stream, and for each watermarked column the WATERMARK that the row allows.
 
-    Under strict semantics a row moves the watermarks of its own columns. In Kafka Streams both streams have one stream
-    time, which the rows of either stream move.
+    Under strict semantics a row moves the watermarks of its own columns, in Kafka Streams the one stream time of both.
     """
     is_strict, own = join.semantics == "strict", [column.time for column in join.watermarked if column.side == side]
     watermarks = []
@@ -180,10 +174,8 @@ def _watermark_steps(rows: DataFrame, side: int, join: WindowedJoin) -> DataFram
 
 def _with_expiry(rows: DataFrame, side: int, watermarks: DataFrame | None, join: WindowedJoin) -> DataFrame:
     """
-    Add to FACTS what the watermarks before a row's position say.
-
-    These are `is_late`, null for new rows without watermarks, and `unexpired_from`: for each watermarked column the
-    least time at which an earlier row is not expired.
+    Add to FACTS what the watermarks before a row's position say: `is_late`, null for new rows without watermarks, and
+    `unexpired_from`, for each watermarked column the least time at which an earlier row is not expired.
     """
     facts, is_late, unexpired_from = FACTS[side], "CAST(NULL AS BOOLEAN)", "NULL"
     if watermarks is not None:

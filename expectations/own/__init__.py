@@ -4,18 +4,17 @@ Our own Great Expectations classes, for any plain table. Their arguments are col
 Importing this package imports Great Expectations, which takes some seconds, and registers the classes with it.
 """
 
-from expectations.own.effects import (
+from expectations.own.rules import (
+    ExpectForeignKeyToBeAnswered,
+    ExpectKeyToBePresent,
+    ExpectNoPaddedRowWithMatch,
     ExpectNoRepeatedValue,
     ExpectNoTombstoneAfterTombstone,
     ExpectNoUnnecessaryTombstone,
-)
-from expectations.own.keys import (
-    ExpectKeyToBePresent,
     ExpectOneChangePerKey,
     ExpectPartOfKeyToBePresent,
     ExpectPositionsToGrow,
 )
-from expectations.own.partners import ExpectForeignKeyToBeAnswered, ExpectNoPaddedRowWithMatch
 
 __all__ = [
     "ExpectForeignKeyToBeAnswered",

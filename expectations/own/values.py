@@ -24,9 +24,6 @@ from lakehouse.values.sqltext import quote
 Flags = npt.NDArray[np.bool_]
 """One boolean for each row of a pandas frame."""
 
-Numbers = npt.NDArray[np.int64]
-"""One number for each row of a pandas frame."""
-
 
 def column(name: str) -> Column:
     """Return a column of a Spark frame by its name, which may contain any characters."""
@@ -65,16 +62,11 @@ def any_null_rows(frame: pd.DataFrame, names: Sequence[str]) -> Flags:
 
 def shared_rows(frame: pd.DataFrame, names: Sequence[str]) -> Flags:
     """Return for each row whether another row has equal values in the columns."""
-    return np.asarray(pd.Series(numbered(frame, names)).duplicated(keep=False), dtype=bool)
+    codes = pd.DataFrame({index: _codes(frame[name]) for index, name in enumerate(names)})
+    return np.asarray(codes.duplicated(keep=False), dtype=bool)
 
 
-def numbered(frame: pd.DataFrame, names: Sequence[str]) -> Numbers:
-    """Number the rows so that two rows have the same number if and only if they are equal in the columns."""
-    codes = pd.DataFrame({place: _codes(frame[name]) for place, name in enumerate(names)})
-    return np.asarray(codes.groupby(list(codes.columns), sort=False).ngroup(), dtype=np.int64)
-
-
-def _codes(values: pd.Series) -> Numbers:
+def _codes(values: pd.Series) -> npt.NDArray[np.int64]:
     """Number the values of a column; -1 is null."""
     if pd.api.types.is_float_dtype(values.dtype):
         values = values + 0.0  # converts -0.0 to 0.0, because the codes of Arrow columns distinguish them
@@ -105,11 +97,11 @@ def rows_before(key: Sequence[str], order: Sequence[str]) -> RowsBefore:
     if not order:
         return RowsBefore(None, first=F.lit(True), tied=F.lit(False), unsure=F.lit(False))
     window = Window.partitionBy(*map(column, key)).orderBy(*(column(name).asc_nulls_first() for name in order))
-    place = F.struct(*(column(name).alias(f"place_{number}") for number, name in enumerate(order)))
-    last, last_but_one, following = (F.lag(place, 1), F.lag(place, 2), F.lead(place, 1))
+    position = F.struct(*(column(name).alias(f"part_{index}") for index, name in enumerate(order)))
+    last, last_but_one, following = (F.lag(position, 1), F.lag(position, 2), F.lead(position, 1))
     return RowsBefore(
         window,
         first=last.over(window).isNull(),
-        tied=last.over(window).eqNullSafe(place) | following.over(window).eqNullSafe(place),
+        tied=last.over(window).eqNullSafe(position) | following.over(window).eqNullSafe(position),
         unsure=last_but_one.over(window).isNotNull() & last_but_one.over(window).eqNullSafe(last.over(window)),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from expectations.catalogue import Declared, each, of_whole
-from expectations.declared import as_json, judge
+from expectations.validation import as_json, judge
 from lakehouse.errors.address import Address
 from lakehouse.errors.conditions import as_known, reading
 from lakehouse.errors.errors import FeedUnavailable, FilesExist, GateFailed, LakejoinError, NotLoaded

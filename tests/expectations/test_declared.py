@@ -7,7 +7,7 @@ import pytest
 
 from expectations import catalogue, cataloguing
 from expectations.catalogue import argument_faults, columns_of, of_rows, of_whole
-from expectations.declared import made
+from expectations.validation import expectations_of
 from lakehouse.errors.errors import GateErrored, GateFailed, NotLoaded, PipelineFileError
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
@@ -22,7 +22,7 @@ WINDOWED = "SELECT l.id, r.id AS r, l.v FROM left l LEFT JOIN right r ON r.t BET
 
 def test_the_catalogue_is_that_of_the_great_expectations_that_is_installed() -> None:
     """`python -m expectations.cataloguing` writes it."""
-    assert cataloguing.made() == catalogue._catalogue()
+    assert cataloguing.generate() == catalogue._catalogue()
 
 
 def test_a_share_of_rows_and_uniqueness_are_about_the_whole_table() -> None:
@@ -42,7 +42,7 @@ def test_ours_are_known_by_name_too() -> None:
     answered = {"reference_columns": ["k"], "answer_columns": ["v"], "partner_columns": ["w", "x"], "found_column": "f"}
     assert columns_of(answered) == ("k", "v", "w", "x", "f")
     with pytest.raises(GateErrored, match="are inconsistent") as caught:
-        made([{"expect_foreign_key_to_be_answered": answered}])
+        expectations_of([{"expect_foreign_key_to_be_answered": answered}])
     assert "does not name as many columns" in caught.value.found
 
 

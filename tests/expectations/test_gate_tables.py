@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from expectations.gate import GateSources, InputTable, PlainStatement, Reference
+from expectations.gate.affected import touched
 from expectations.validation import Verdict
 from lakehouse import limits
 from lakehouse.errors.errors import GateFailed
@@ -191,9 +192,9 @@ def test_a_source_with_many_changes_does_not_crowd_out_another(
         InputTable(rows, ("k",), (rows.schema["k"].dataType,), some)
         for rows, some in zip((left, right), keys, strict=True)
     ]
-    touched = GateSources(statement, inputs, (0,), (Reference(1, 0, ("l.f",)),)).touched()
-    assert touched is not None
-    found = [row.key.k0 for row in touched.collect()]
+    affected_keys = touched(GateSources(statement, inputs, (0,), (Reference(1, 0, ("l.f",)),)))
+    assert affected_keys is not None
+    found = [row.key.k0 for row in affected_keys.collect()]
     assert (sum(k < 50 for k in found), sum(k >= 90 for k in found)) == (3, 3)
 
 
@@ -208,9 +209,9 @@ def test_a_reference_under_a_collation_is_found(spark: SparkSession) -> None:
         InputTable(left, ("k",), (left.schema["k"].dataType,)),
         InputTable(right, ("k",), (right.schema["k"].dataType,), changed),
     ]
-    touched = GateSources(statement, inputs, (0,), (Reference(1, 0, ("l.f",)),)).touched()
-    assert touched is not None
-    assert [row.key.k0 for row in touched.collect()] == [1]
+    affected_keys = touched(GateSources(statement, inputs, (0,), (Reference(1, 0, ("l.f",)),)))
+    assert affected_keys is not None
+    assert [row.key.k0 for row in affected_keys.collect()] == [1]
 
 
 @pytest.mark.deep

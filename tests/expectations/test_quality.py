@@ -133,7 +133,7 @@ def test_neither_the_gate_nor_validate_asks_the_network(logged: Lake, monkeypatc
 def test_great_expectations_is_told_to_report_nothing_before_it_is_imported() -> None:
     code = """
 import os, sys
-from expectations.declared import as_json
+from expectations.validation import as_json
 assert os.environ["GX_ANALYTICS_ENABLED"] == "false"
 assert "great_expectations" not in sys.modules
 as_json("t", [])

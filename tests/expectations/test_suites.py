@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.declared import judge
 from expectations.suites import KeyOfSide, of_changelog, of_table, of_two_streams
+from expectations.validation import judge
 from lakehouse.errors.errors import GateFailed
 from pipelines.language import ROW_COLUMNS, Semantics
 from tests.lake import Lake, only

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 
 from expectations.catalogue import of_rows
-from expectations.declared import judge
-from expectations.validation import Verdict
+from expectations.validation import Verdict, judge
 from pipelines.binding.workspace import Workspace
 
 

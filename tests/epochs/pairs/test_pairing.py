@@ -352,13 +352,13 @@ def test_the_gate_finds_a_pair_that_each_row_lacks_by_a_sample(
         lake.sql(f"INSERT INTO {{{name}}} SELECT CAST(100 + id AS INT), 'hot', {others} FROM range(8)", name)
     monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", 9)
     monkeypatch.setattr(limits, "LEFT_OUT_ROWS", 9)
-    made, checked = pairs_gate._Gate.made, list[int]()
+    made, checked = pairs_gate._Gate.computed, list[int]()
 
     def counted(gate: Any, keys: Any) -> DataFrame:
         checked.extend(side.count() for side in keys)
         return made(gate, keys)
 
-    monkeypatch.setattr(pairs_gate._Gate, "made", counted)
+    monkeypatch.setattr(pairs_gate._Gate, "computed", counted)
     changes = pairing._Pairs.changes
     with monkeypatch.context() as patch:
         patch.setattr(pairing._Pairs, "changes", lambda pairs: changes(pairs).where("key.aid <> key.bid"))
