@@ -20,7 +20,7 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Published
 from pipelines.epochs.kind import Kind
-from pipelines.joins.before_images import Before, before_of, changes_of, logged_between
+from pipelines.joins.changelog import Before, before_of, changes_of, logged_between
 from pipelines.language import CHANGELOG_COLUMNS
 
 

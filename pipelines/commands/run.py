@@ -9,8 +9,7 @@ from lakehouse.errors.conditions import as_known
 from lakehouse.errors.errors import CannotContinue, GateFailed, LakejoinError, LedgerForgot
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
-from pipelines.epochs.run.driver import run_join
-from pipelines.epochs.run.refused import record_refusal
+from pipelines.epochs.run.driver import record_refusal, run_join
 from pipelines.epochs.streams.source_progress import common_goal
 from pipelines.epochs.views.partial_backfill import the_only_join
 from pipelines.language import changelogs_of, is_stream, reads, statement_of

@@ -4,7 +4,7 @@ from typing import Any
 
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kind import Kind
-from pipelines.epochs.ktable.kind import KTableKind
+from pipelines.epochs.ktable import KTableKind
 from pipelines.epochs.lookup.kind import LookupKind
 from pipelines.epochs.pairs.kind import PairsKind
 from pipelines.epochs.tables.kind import TablesKind

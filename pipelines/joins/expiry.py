@@ -53,9 +53,7 @@ def buffer_changes(
     Compute which rows enter, leave or stay in the buffer, and which are emitted unmatched.
 
     Args:
-        new_rows: The result of `as_new_rows`.
-        buffered: The result of `as_buffered`.
-        matched: The result of `matched_rows`.
+        new_rows, buffered, matched: The results of `as_new_rows`, `as_buffered` and `matched_rows`.
         ends: The watermarks at the end: by number; for several scopes a frame with one row for each scope and the
             columns that `watermark_before` names.
 
@@ -66,13 +64,13 @@ def buffer_changes(
         it is emitted at once; null if it is emitted when a limit rises), IDENTITY, MATCHED (after the epoch), the
         columns that `value` names and both rows.
     """
-    window, numbers = window_of(join), range(len(window_of(join).watermarks))
+    window, scopes = window_of(join), [*map(quote, scope)]
+    values = [value(n) for n in range(len(window.watermarks))]
     is_outer = f"{SIDE} IN ({', '.join(map(str, outer_sides(join)))})" if outer_sides(join) else "FALSE"
     eager = is_eager(semantics)
     at_once = is_outer if eager else f"{is_outer} AND ({NOT_JOINABLE} OR {EXPIRED})"
-    shown = [*(F.col(quote(name)) for name in scope), *map(F.col, IDENTITY)]
-    rows: list[Column] = [F.col(quote(item.alias)) for item in join.inputs]
-    columns = [*shown, *map(F.col, (WAS_BUFFERED, MATCHED, TIME)), *(F.col(value(n)) for n in numbers), *rows]
+    rows = [quote(item.alias) for item in join.inputs]
+    columns = [*scopes, *IDENTITY, WAS_BUFFERED, MATCHED, TIME, *values, *rows]
     new = new_rows.select(*columns, F.expr(at_once).alias(AT_ONCE), F.expr(_stored(semantics, join)).alias(STORED))
     old = buffered.select(*columns, F.lit(False).alias(AT_ONCE), F.lit(True).alias(STORED))
     judged = _leaving(new.unionAll(old), ends, window, scope)
@@ -90,13 +88,13 @@ def buffer_changes(
             CASE WHEN {EXPIRES} THEN 'delete' WHEN {first_match} THEN 'update' ELSE '{KEEP}' END
         WHEN {STORED} AND NOT {EXPIRES} THEN 'insert' END"""
     return judged.select(
-        *shown[: len(scope)],
+        *scopes,
         F.expr(op).alias(OP),
         F.expr(is_unmatched).alias(UNMATCHED),
         F.expr(f"IF({AT_ONCE}, {TIME}, NULL)").alias(AT),
         *IDENTITY,
         F.expr(f"{MATCHED} OR {MATCHED_NOW}").alias(MATCHED),
-        *(F.col(value(n)) for n in numbers),
+        *values,
         *rows,
     ).where(f"{OP} IS NOT NULL OR {UNMATCHED}")
 
@@ -114,7 +112,6 @@ def unmatched(
     Find the unmatched rows of outer sides; each is emitted once, when no later row can match it.
 
     Args:
-        changes: The result of `buffer_changes`.
         placed: The result of `with_watermarks` for all new rows, including late rows and upstream progress; or its
             positions.
         width: The range of row times that one task processes.
@@ -125,10 +122,9 @@ def unmatched(
         AT (bigint, the time at which the row is emitted), IDENTITY and both rows, one of them null.
     """
     window = window_of(join)
-    names = [*scope, AT, *IDENTITY, *(item.alias for item in join.inputs)]
-    columns = [F.col(quote(name)) for name in names]
+    columns = [*map(quote, (*scope, AT, *IDENTITY, *(item.alias for item in join.inputs)))]
     rows = changes.where(UNMATCHED)
-    limited = [n for place in outer_sides(join) for n in window.of(place) if window.limiting(n)]
+    limited = [n for side in outer_sides(join) for n in window.of(side) if window.limiting(n)]
     if rises is not None:
         first = _least([_first_above(value(n), rises[n]) for n in limited])
         return rows.withColumn(AT, F.expr(f"coalesce({AT}, {first})")).select(*columns)
@@ -152,21 +148,16 @@ def peak_buffered(
     once: bool = False,
 ) -> DataFrame:
     """
-    Count the buffered rows after each position and return the greatest number as `most` (bigint).
-
-    Without buffered rows the result is empty.
+    Count the buffered rows after each position and return the greatest number as `most` (bigint), or no row at all.
 
     Args:
-        new_rows: The result of `as_new_rows`.
-        buffered: The result of `as_buffered`.
         placed: The result of `with_watermarks`, or its positions.
         widths: The range of order times, and of row times, that one task processes.
         once: Whether a row that is buffered on both sides counts once.
     """
     window = window_of(join)
-    scopes = [F.col(quote(name)) for name in scope]
-    names: list[Column | str] = [*scopes, *dict.fromkeys((*IDENTITY[1:], *PLACE))]
-    names += [value(n) for n in range(len(window.watermarks))]
+    scopes = [*map(quote, scope)]
+    names = [*scopes, *dict.fromkeys((*IDENTITY[1:], *PLACE)), *(value(n) for n in range(len(window.watermarks)))]
     rows = new_rows.where(_stored(semantics, join)).select(*names).unionAll(buffered.select(*names))
     ends = []
     for n in range(len(window.watermarks)):
@@ -193,17 +184,16 @@ def _stored(semantics: Semantics, join: ResolvedQuery) -> str:
 def _leaving(rows: DataFrame, ends: Ends, window: Bounded, scope: Sequence[str]) -> DataFrame:
     """Add EXPIRES to each row: whether it is below a limit at the end, and so leaves the buffer."""
     numbers = range(len(window.watermarks))
-    leaves = F.expr(expired_sql(window))
-    names = [F.col(quote(name)) for name in rows.columns]
+    columns: list[Column | str] = [*map(quote, rows.columns), F.expr(expired_sql(window)).alias(EXPIRES)]
     if not isinstance(ends, DataFrame):
         last = {limit(n): F.lit(limit_value(window, n, ends)).cast("bigint") for n in numbers}
-        return rows.withColumns(last).select(*names, leaves.alias(EXPIRES))
+        return rows.withColumns(last).select(*columns)
     limits = ends.select(
         *(F.col(quote(name)).alias(f"{PREFIX}of_{name}") for name in scope),
         *(F.expr(limit_sql(window, n, watermark_before)).alias(limit(n)) for n in numbers),
     )
     same = " AND ".join(f"{quote(name)} = {quote(f'{PREFIX}of_{name}')}" for name in scope)
-    return rows.join(F.broadcast(limits), on=F.expr(same), how="inner").select(*names, leaves.alias(EXPIRES))
+    return rows.join(F.broadcast(limits), on=F.expr(same), how="inner").select(*columns)
 
 
 def _first_above(number: str, steps: Sequence[tuple[int, int]]) -> str:

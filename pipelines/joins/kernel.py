@@ -12,7 +12,7 @@ the old images.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -33,13 +33,13 @@ KeyTypes = Sequence[Sequence[DataType]]
 class Sources(Protocol):
     """The inputs of an epoch; the implementation decides how their rows are read."""
 
-    def changes(self, place: int) -> DataFrame | None:
+    def changes(self, index: int, /) -> DataFrame | None:
         """Return the net changes of an input: `key`, `old`, `new`; None if it has no changes."""
 
-    def changed_keys(self, place: int) -> DataFrame | None:
+    def changed_keys(self, index: int, /) -> DataFrame | None:
         """Return the distinct changed keys of an input as `key`; None if it has no changes."""
 
-    def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
+    def referring(self, index: int, wanted: Sequence[tuple[Link, DataFrame]], /) -> DataFrame:
         """
         Return as `key` the keys of the rows of an input that refer to a wanted `key` at the end of the epoch.
 
@@ -61,10 +61,10 @@ def touched_keys(join: ResolvedQuery, sources: Sources) -> DataFrame | None:
     input may be absent.
     """
     affected = affected_keys(join, sources)
-    touched = [affected[place] for place in join.members if place in affected]
+    touched = [affected[index] for index in join.members if index in affected]
     if len(touched) < 2:
         return touched[0] if touched else None
-    return sources.materialize("touched", _union(touched).distinct())
+    return sources.materialize("touched", reduce(DataFrame.unionAll, touched).distinct())
 
 
 def affected_keys(join: ResolvedQuery, sources: Sources) -> dict[int, DataFrame]:
@@ -75,34 +75,32 @@ def affected_keys(join: ResolvedQuery, sources: Sources) -> dict[int, DataFrame]
     has changed itself. References are followed from input to input up to the inputs that key the result.
     """
     affected: dict[int, DataFrame] = {}
-    for place in reversed([*join.members, *(link.input for link in join.links)]):
-        own = sources.changed_keys(place)
+    for index in reversed([*join.members, *(link.input for link in join.links)]):
+        own = sources.changed_keys(index)
         keys = [] if own is None else [own.select("key")]
-        links = [link for link in join.links if link.over == place and link.input in affected]
+        links = [link for link in join.links if link.over == index and link.input in affected]
         if links:
             wanted = [(link.followed, _parts_of(link, affected[link.input], sources, "parts")) for link in links]
-            keys.append(sources.referring(place, wanted))
+            keys.append(sources.referring(index, wanted))
         if len(keys) == 1 and own is not None:
-            affected[place] = keys[0]
+            affected[index] = keys[0]
         elif keys:
-            affected[place] = sources.materialize(f"affected_{place}", _union(keys).distinct())
+            affected[index] = sources.materialize(f"affected_{index}", reduce(DataFrame.unionAll, keys).distinct())
     return affected
 
 
-def referring_keys(place: int, keys: DataFrame, join: ResolvedQuery, sources: Sources, name: str) -> DataFrame:
+def referring_keys(index: int, keys: DataFrame, join: ResolvedQuery, sources: Sources, name: str) -> DataFrame:
     """
-    Follow references back from rows of an input, given by `key`, step by step to rows of the input that keys the
-    result.
+    Follow references from keys of an input back to the input that keys the result, at the end of the epoch.
 
-    Returns:
-        `key` of the rows that refer to them at the end of the epoch, each at least once; for parts of a key from
-        several inputs also of others. The keys themselves if the input keys the result.
+    Return as `key` the keys of the rows that refer to them, each at least once, maybe with others; the keys themselves
+    if the input keys the result.
     """
-    while place not in join.members:
-        (link,) = (link for link in join.links if link.input == place)
-        keys = sources.materialize(f"{name}_{place}", keys.distinct())
+    while index not in join.members:
+        (link,) = (link for link in join.links if link.input == index)
+        keys = sources.materialize(f"{name}_{index}", keys.distinct())
         parts = _parts_of(link, keys, sources, f"{name}_parts")
-        place, keys = link.over, sources.referring(link.over, [(link.followed, parts)])
+        index, keys = link.over, sources.referring(link.over, [(link.followed, parts)])
     return keys
 
 
@@ -113,10 +111,10 @@ def change_set(join: ResolvedQuery, types: KeyTypes, sources: Sources, touched: 
     It has exactly the rows of the result that differ, and a delete only for a row that existed.
     """
     state: dict[int, DataFrame] = {}
-    for place, rows in sources.rows(dict.fromkeys(join.members, lambda: touched)).items():
-        state[place] = images(sources.changes(place), rows, join.inputs[place], types[place])
+    for index, rows in sources.rows(dict.fromkeys(join.members, lambda: touched)).items():
+        state[index] = images(sources.changes(index), rows, join.inputs[index], types[index])
     add_looked_up(state, join, types, sources)
-    both = meaning([state[place] for place in range(len(join.inputs))], join, [IMAGE])
+    both = meaning([state[index] for index in range(len(join.inputs))], join, [IMAGE])
     return difference(both, join.key)
 
 
@@ -126,9 +124,8 @@ def add_looked_up(
     """
     Add to the known rows, level by level, those that they look up, in both images.
 
-    Args:
-        state: The rows of the inputs that key the result, by input, and of others that are known already.
-        name: Under what name to materialize the wanted keys.
+    `state` has, by input, the rows of the inputs that key the result, and of others that are known already. The wanted
+    keys are materialized under `name`.
     """
     for ready in levels(join):
         wanted = {
@@ -136,8 +133,8 @@ def add_looked_up(
             for link in ready
             if link.input not in state
         }
-        for place, rows in sources.rows(wanted).items():
-            state[place] = images(sources.changes(place), rows, join.inputs[place], types[place])
+        for index, rows in sources.rows(wanted).items():
+            state[index] = images(sources.changes(index), rows, join.inputs[index], types[index])
 
 
 def levels(join: ResolvedQuery) -> Iterator[list[Link]]:
@@ -152,10 +149,8 @@ def levels(join: ResolvedQuery) -> Iterator[list[Link]]:
 
 def reference(link: Link, types: Sequence[DataType]) -> str:
     """Return the SQL of the key, or of its `parts`, that a row refers to: struct<k0, …>, over the referring inputs."""
-    kinds = [types[part] for part in link.parts] if link.parts else types
-    return numbered(
-        f"CAST({expression} AS {type_sql(kind)})" for expression, kind in zip(link.expressions, kinds, strict=True)
-    )
+    parts = zip(link.expressions, [types[part] for part in link.parts] if link.parts else types, strict=True)
+    return numbered(f"CAST({expression} AS {type_sql(data_type)})" for expression, data_type in parts)
 
 
 def null_reference(link: Link) -> str:
@@ -170,15 +165,10 @@ def refers_to(link: Link, types: KeyTypes) -> str:
 
 def images(changes: DataFrame | None, looked_up: DataFrame, side: Input, types: Sequence[DataType]) -> DataFrame:
     """
-    Return the touched rows of a source in both images: before and after the changes.
+    Return the touched rows of a source in both images: IMAGE ('old' or 'new') and the source's columns.
 
-    Args:
-        changes: Net changes: `key`, `old`, `new`; None if the source has no changes.
-        looked_up: The source's rows for the touched keys at the pinned version.
-
-    Returns:
-        `_lakejoin_image` ('old' or 'new') and the source's columns. The rows of a changed key come from its change; any
-        other key has the looked-up row in both images.
+    The rows of a changed key come from its net change (`key`, `old`, `new`); any other key has the looked-up row, that
+    of the pinned version, in both images.
     """
     unchanged = unchanged_rows(changes, looked_up, side, types)
     both = f"explode(array('{OLD}', '{NEW}')) AS {IMAGE}"
@@ -196,12 +186,11 @@ def unchanged_rows(
     changes: DataFrame | None, looked_up: DataFrame, side: Input, types: Sequence[DataType]
 ) -> DataFrame:
     """Return the looked-up rows whose key has no change."""
-    row = looked_up.alias("row")
+    rows = looked_up.alias("row")
     if changes is not None:
-        known = changes.select("key").alias("change")
         same_key = F.expr(f"{key_struct(side.key, types, 'row.')} = change.key")
-        row = row.join(known, on=same_key, how="left_anti")
-    return row.selectExpr(*(quote("row", name) for name in side.columns))
+        rows = rows.join(changes.select("key").alias("change"), on=same_key, how="left_anti")
+    return rows.selectExpr(*(quote("row", name) for name in side.columns))
 
 
 def referenced(
@@ -215,30 +204,19 @@ def referenced(
     """
     Return the keys that rows refer to in either image, and the changed keys, to check that each occurs once.
 
-    Args:
-        state: The rows of the inputs that are known, in both images; those of a pairing with TOUCHED and UNMATCHED.
-        name: Under what name to materialize the keys.
+    `state` has the rows of the known inputs in both images; those of a pairing have TOUCHED and UNMATCHED.
     """
     if link.overs:
-        wanted = [_referenced_by_several(link, join, types, state).select("key")]
+        # Parts from several inputs: the keys are those of the rows that the statement joins.
+        before = join.up_to(link.input, (Output("key", refers_to(link, types)),))
+        joined = meaning([state[index] for index in range(link.input)], before, [IMAGE], of_touched=True)
+        keys = joined.where("key IS NOT NULL").select("key")
     else:
         rows = state[link.over].alias(join.inputs[link.over].alias).where(f"NOT {null_reference(link)}")
-        key = F.expr(reference(link, types[link.input])).alias("key")
-        wanted = [rows.select(key)]
+        keys = rows.select(F.expr(reference(link, types[link.input])).alias("key"))
     changed = sources.changed_keys(link.input)
-    if changed is not None:
-        wanted.append(changed.select("key"))
-    return sources.materialize(f"{name}_{link.input}", _union(wanted).distinct())
-
-
-def _referenced_by_several(
-    link: Link, join: ResolvedQuery, types: KeyTypes, state: Mapping[int, DataFrame]
-) -> DataFrame:
-    """Return the keys to which rows refer by parts from several inputs: those of the rows that the statement joins."""
-    key = Output("key", refers_to(link, types))
-    before = join.up_to(link.input, (key,))
-    joined = meaning([state[place] for place in range(link.input)], before, [IMAGE], of_touched=True)
-    return joined.where("key IS NOT NULL")
+    wanted = [keys] if changed is None else [keys, changed.select("key")]
+    return sources.materialize(f"{name}_{link.input}", reduce(DataFrame.unionAll, wanted).distinct())
 
 
 def _parts_of(link: Link, keys: DataFrame, sources: Sources, name: str) -> DataFrame:
@@ -246,14 +224,7 @@ def _parts_of(link: Link, keys: DataFrame, sources: Sources, name: str) -> DataF
     if not link.overs:
         return keys
     followed = link.followed
-    plain = [f"key.k{part} IS NOT NULL" for n, part in enumerate(followed.parts) if n not in followed.null_safe]
+    not_null = [f"key.k{part} IS NOT NULL" for n, part in enumerate(followed.parts) if n not in followed.null_safe]
     own = F.expr(numbered(f"key.k{part}" for part in followed.parts)).alias("key")
-    parts = keys.where(" AND ".join(plain) or "TRUE").select(own)
+    parts = keys.where(" AND ".join(not_null) or "TRUE").select(own)
     return sources.materialize(f"{name}_{link.input}", parts.distinct())
-
-
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.unionAll(frame)
-    return whole

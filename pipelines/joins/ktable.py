@@ -41,20 +41,20 @@ def candidates(rows: DataFrame, changelog: Changelog) -> DataFrame:
         `key` (struct<k0, …>), `ord` (the order), `_lakejoin_version`, `row` (struct of the KTable's columns) and
         `number` (bigint: how many raw rows it was selected from).
     """
-    kinds = {name: rows.schema[name].dataType for name in changelog.columns}
-    key_types = [kinds[name] for name in changelog.key]
-    taken = rows.where(f"NOT {null_key(changelog.key)}").select(
+    types = {name: rows.schema[name].dataType for name in changelog.columns}
+    key = key_struct(changelog.key, [types[name] for name in changelog.key])
+    keyed = rows.where(f"NOT {null_key(changelog.key)}").select(
         VERSION,
-        F.expr(key_struct(changelog.key, key_types)).alias("key"),
+        F.expr(key).alias("key"),
         F.col(quote(changelog.order)).alias("ord"),
         F.expr(f"coalesce({changelog.tombstone}, false)").alias("dead"),
-        F.struct(*(F.col(quote(name)) for name in changelog.columns)).alias("raw"),
+        F.struct(*map(quote, changelog.columns)).alias("raw"),
     )
     values = {name: quote("raw", name) for name in changelog.columns}
     fields = {name: value if name in changelog.key else f"IF(dead, NULL, {value})" for name, value in values.items()}
     row = struct({**fields, DELETED: "dead", ORDER: "ord"})
-    in_order = {f"c{n}": identical(values[name], kind) for n, (name, kind) in enumerate(kinds.items())}
-    return taken.groupBy("key", "ord", VERSION).agg(
+    in_order = {f"c{n}": identical(values[name], types[name]) for n, name in enumerate(types)}
+    return keyed.groupBy("key", "ord", VERSION).agg(
         F.max_by(F.expr(row), F.expr(struct({"dead": "dead", **in_order}))).alias("row"),
         F.count(F.lit(1)).alias("number"),
     )
@@ -75,16 +75,12 @@ def latest(candidate_rows: DataFrame, existing: DataFrame, key: Sequence[str]) -
         among those of one commit with equal order).
     """
     columns = existing.schema
-    key_types = [columns[name].dataType for name in key]
-    rows = existing.select(
-        F.expr(key_struct(key, key_types)).alias("key"),
-        F.struct(*(F.col(quote(field.name)) for field in columns)).alias("before"),
-    )
-    same_key = "candidate.key = stored.key"
+    key_sql = key_struct(key, [columns[name].dataType for name in key])
+    rows = existing.select(F.expr(key_sql).alias("key"), F.struct(*map(quote, columns.names)).alias("before"))
     late = f"IF({_is_older('candidate.ord', f'stored.before.{ORDER}')}, number, 0L)"
     newest = (
         candidate_rows.alias("candidate")
-        .join(rows.alias("stored"), on=F.expr(same_key), how="left")
+        .join(rows.alias("stored"), on=F.expr("candidate.key = stored.key"), how="left")
         .groupBy("candidate.key")
         .agg(
             F.first("before").alias("before"),
@@ -110,8 +106,7 @@ def accepted(candidate_rows: DataFrame, changes: DataFrame, columns: Sequence[st
 
     Args:
         candidate_rows: The result of `candidates`, with `at` (timestamp of their commit).
-        changes: The net changes of the KTable: `key` and `old` (struct of its columns; null if the key is new) of each
-            changed key.
+        changes: `key` and `old` (struct of the KTable's columns; null if the key is new) of each changed key.
 
     Returns:
         One row for each candidate that was not late when it arrived, including a tombstone of an absent key: `key`,
@@ -124,8 +119,8 @@ def accepted(candidate_rows: DataFrame, changes: DataFrame, columns: Sequence[st
 
     by_commit = Window.partitionBy("key").orderBy(VERSION, "ord")
     earlier = by_commit.rowsBetween(Window.unboundedPreceding, -1)
-    known = candidate_rows.join(changes.select("key", "old"), on="key", how="inner")
-    judged = known.withColumn("greatest", F.greatest(F.max("ord").over(earlier), F.expr(f"old.{ORDER}")))
+    greatest = F.greatest(F.max("ord").over(earlier), F.expr(f"old.{ORDER}"))
+    judged = candidate_rows.join(changes.select("key", "old"), on="key", how="inner").withColumn("greatest", greatest)
     in_time = judged.where(f"NOT {_is_older('ord', 'greatest')}").withColumn("new", F.expr(live("row")))
     before = F.when(F.row_number().over(by_commit) == 1, F.expr(live("old"))).otherwise(F.lag("new").over(by_commit))
     return in_time.select(

@@ -17,14 +17,11 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from lakehouse import limits
 from lakehouse.values.compare import hash_of, is_exact
-from lakehouse.values.net_changes import key_struct, null_key
 from lakehouse.values.sqltext import quote, row_struct, struct
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
 from pipelines.joins.meaning import ROW, meaning_of_matched
-from pipelines.joins.versions import NEVER
 from pipelines.language import Input, Link, ResolvedQuery, Semantics
 from pipelines.language.statement.added_columns import POSITION, PREFIX
-from pipelines.language.statement.semantics import ALWAYS
 
 KEY, NULL_KEY, START, END = (f"{PREFIX}{name}" for name in ("looked_up", "null_key", "start", "end"))
 REFERENCE_NUMBER, KEY_NUMBER = (f"{PREFIX}{name}" for name in ("reference_number", "key_number"))
@@ -37,19 +34,7 @@ def ignores_null_values(join: ResolvedQuery, semantics: Semantics) -> bool:
 
 def as_rows(stream: DataFrame, side: Input) -> DataFrame:
     """Wrap the rows of a stream as structs named by its alias, beside POSITION (bigint)."""
-    row = F.expr(row_struct(side.columns)).alias(side.alias)
-    return stream.select(POSITION, row)
-
-
-def whole(rows: DataFrame, side: Input, types: Sequence[DataType]) -> DataFrame:
-    """Return the rows of an unchanged table that have a key as versions that cover all positions."""
-    keyed = rows.where(f"NOT {null_key(side.key, may_be_absent=side.may_be_absent)}")
-    return keyed.select(
-        F.expr(key_struct(side.key, types)).alias("key"),
-        F.lit(ALWAYS).cast("bigint").alias("start"),
-        F.lit(NEVER).cast("bigint").alias("end"),
-        F.expr(row_struct(side.columns)).alias("row"),
-    )
+    return stream.select(POSITION, F.expr(row_struct(side.columns)).alias(side.alias))
 
 
 def look_up(
@@ -60,8 +45,7 @@ def look_up(
 
     Args:
         rows: The result of `as_rows` or of an earlier look-up, `without_unmatched` for this reference.
-        versions: The versions of the table's rows: `key`, `start` and `end` (positions: inclusive and exclusive) and
-            `row`.
+        versions: The result of `timeline.versions` for the table.
         broadcast: Whether to broadcast the table; otherwise rows with a null reference are spread over all tasks.
 
     Returns:
@@ -72,17 +56,15 @@ def look_up(
     keyed = rows.withColumn(KEY, F.expr(refers_to(link, types)))
     parts = {f"{KEY}.k{part}": f"{PREFIX}key_{part}" for part in range(len(link.expressions))}
     numbers = None if broadcast else _numbers(types[link.input], first, keyed.schema[first].dataType)
-    found = versions.select(
+    cuts = versions.select(
         *(F.col(f"key.k{part}").alias(column) for part, column in enumerate(parts.values())),
         *([] if numbers is None else [F.expr(numbers.of_key).alias(KEY_NUMBER)]),
         F.col("start").alias(START),
         F.col("end").alias(END),
         F.col("row").alias(alias),
     )
-    same = " AND ".join(
-        f"{one} {'<=>' if part in link.null_safe else '='} {another}"
-        for part, (one, another) in enumerate(parts.items())
-    )
+    operators = ("<=>" if part in link.null_safe else "=" for part in range(len(parts)))
+    same = " AND ".join(f"{one} {sql} {other}" for sql, (one, other) in zip(operators, parts.items(), strict=True))
     if numbers is not None:
         keyed = keyed.withColumn(REFERENCE_NUMBER, F.expr(numbers.of_reference))
         # Spark sorts one number several times faster than a key, and would sort by any other equality that it sees.
@@ -91,12 +73,12 @@ def look_up(
     during = f"{START} <= {POSITION} AND {POSITION} < {END}"
     # The row of the stream passes the join column by column: Spark would build and copy a struct for each row.
     fields = keyed.schema[first].dataType.fieldNames()  # type: ignore[attr-defined]
-    flattened = {f"{PREFIX}column_{place}": name for place, name in enumerate(fields)}
+    flattened = {f"{PREFIX}column_{index}": name for index, name in enumerate(fields)}
     flat = keyed.select(
         *(F.col(quote(name)) for name in keyed.columns if name != first),
         *(F.col(quote(first, name)).alias(column) for column, name in flattened.items()),
     )
-    joined = flat.join(F.broadcast(found) if broadcast else found, on=F.expr(f"{same} AND {during}"), how="left")
+    joined = flat.join(F.broadcast(cuts) if broadcast else cuts, on=F.expr(f"{same} AND {during}"), how="left")
     whole_row = struct({name: column for column, name in flattened.items()})
     return joined.select(
         *(F.expr(whole_row).alias(name) if name == first else F.col(quote(name)) for name in rows.columns),
@@ -122,7 +104,7 @@ class _Numbers(NamedTuple):
 
 def _numbers(types: Sequence[DataType], stream: str, row: DataType) -> _Numbers:
     """Return the numbers for keys of these types, which are hashes unless equal keys may have different ones."""
-    key = StructType([StructField(f"k{part}", kind) for part, kind in enumerate(types)])
+    key = StructType([StructField(f"k{part}", data_type) for part, data_type in enumerate(types)])
     spread = f"1 + pmod({hash_of(quote(stream), row)}, {limits.NULL_KEY_SPREAD})"
     are_hashes = is_exact(key)
     # Always 0, but not a constant for Spark, which would leave a constant out of the hash of the shuffle.
@@ -149,12 +131,12 @@ def emitted(rows: DataFrame, join: ResolvedQuery) -> DataFrame:
 
 def _null_keys(join: ResolvedQuery) -> list[str]:
     """Return for each inner look-up whether a key is null in a row that all inner look-ups before it have kept."""
-    found, kept = [], "TRUE"
+    conditions, kept = [], "TRUE"
     for link in sorted(join.links, key=lambda link: link.input):
         step = join.steps[link.input - 1]
         if step.how == "inner":
-            known = " AND ".join(f"{quote(join.inputs[place].alias)} IS NOT NULL" for place in sorted(link.places))
-            found.append(f"({kept} AND {known} AND {null_reference(link)})")
+            known = " AND ".join(f"{quote(join.inputs[index].alias)} IS NOT NULL" for index in sorted(link.places))
+            conditions.append(f"({kept} AND {known} AND {null_reference(link)})")
             exists = f"{quote(join.inputs[link.input].alias)} IS NOT NULL"
             kept = f"IF({kept} AND {exists}, coalesce({step.on}, FALSE), FALSE)"
-    return found
+    return conditions

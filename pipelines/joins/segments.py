@@ -11,6 +11,7 @@ first match of an outer row is therefore a tombstone and an upsert of two keys a
 """
 
 from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -18,12 +19,11 @@ from pyspark.sql.types import StructType
 
 from lakehouse.values.compare import same
 from lakehouse.values.sqltext import quote, row_struct, text
-from pipelines.joins.emission_rules import TOMBSTONE, UPSERT
+from pipelines.joins.changelog import TOMBSTONE, UPSERT
 from pipelines.joins.kernel import KeyTypes, affected_keys
 from pipelines.joins.meaning import ROW, meaning_of_matched
-from pipelines.joins.partners import Partners
-from pipelines.joins.timeline import CAUSE, END, KEY, START, Commits, with_look_ups
-from pipelines.joins.versions import BEGINNING, NEVER, versions
+from pipelines.joins.pairing import Partners
+from pipelines.joins.timeline import BEGINNING, CAUSE, END, KEY, NEVER, START, Commits, versions, with_look_ups
 from pipelines.language import Output, ResolvedQuery
 from pipelines.language.statement.added_columns import PREFIX
 
@@ -42,7 +42,6 @@ def changelog_of_pairs(
     Args:
         types: The types in which keys are compared, and after those of the inputs the types of the values.
         order: The result of `positions`.
-        columns: The result's columns, for their types.
 
     Returns:
         One row for each commit and key of the result that it changes: `position`, `at` (its time), `cause` (the name of
@@ -50,12 +49,11 @@ def changelog_of_pairs(
         are null), `old` and `new` (struct of the result's columns; null if absent). None if no row is touched.
     """
     affected = affected_keys(join, commits)
-    touched = {place: affected[place] for place in join.paired.places if place in affected}
+    touched = {index: affected[index] for index in join.paired.places if index in affected}
     if not touched:
         return None
     found = _Segments(join, types, commits, touched).found()
-    pieces = meaning_of_matched(with_look_ups(found, join, types, commits), join)
-    steps = _steps(pieces, columns)
+    steps = _steps(meaning_of_matched(with_look_ups(found, join, types, commits), join), columns)
     # A position is one commit of one source, which is the cause of all that changes there.
     sources = ", ".join(map(text, join.sources))
     present = "IF(new IS NULL, old, new)"
@@ -90,8 +88,7 @@ def _steps(pieces: DataFrame, columns: StructType) -> DataFrame:
     is_step = f"start > {BEGINNING} AND NOT (follows AND {same('previous', 'row', columns)})"
     is_end = f"end < {NEVER} AND NOT is_followed"
     both = f"array(IF({is_step}, {begins}, NULL), IF({is_end}, {ends}, NULL))"
-    steps = rows.select(F.explode(F.expr(both)).alias("step"))
-    return steps.where("step IS NOT NULL").select("step.*")
+    return rows.select(F.explode(F.expr(both)).alias("step")).where("step IS NOT NULL").select("step.*")
 
 
 class _Segments(Partners):
@@ -102,48 +99,42 @@ class _Segments(Partners):
         A segment is where two versions match, or where a row of an outer side matches none.
         """
         touched_rows = self._rows(self._touched)
-        own = {place: self._touched_versions(place, touched_rows[place]) for place in self._touched}
-        valued = {place: self._valued_versions(place, found) for place, found in own.items()}
+        own = {index: self._touched_versions(index, touched_rows[index]) for index in self._touched}
+        valued = {index: self._valued_versions(index, rows) for index, rows in own.items()}
         partner_rows = self._partner_rows(valued)
-        left, right = (self._side(place, own, partner_rows) for place in self._pairing.places)
+        left, right = (self._side(index, own, partner_rows) for index in self._pairing.places)
         left = self._pieces(left, "pieces_before") if self._join.matches_looked_up else left
         pairs = self._sources.materialize("segments", self._matching(left, right))
-        found = self._as_segments(pairs, (0, 1))
+        segments = self._as_segments(pairs, (0, 1))
         for side, is_outer in enumerate(self._pairing.outer):
             if is_outer:
                 unmatched = self._unmatched(side, pairs, own, partner_rows)
-                found = found.unionByName(self._as_segments(unmatched, (side,), pairs.schema))
-        return found
+                segments = segments.unionByName(self._as_segments(unmatched, (side,), pairs.schema))
+        return segments
 
-    def _touched_versions(self, place: int, rows: DataFrame) -> DataFrame:
-        looked_up = self._with_keys(place, rows, self._touched[place])
-        found = self._versions(place, looked_up, is_touched=True)
-        return self._sources.materialize(f"versions_{place}", found)
+    def _touched_versions(self, index: int, rows: DataFrame) -> DataFrame:
+        looked_up = self._with_keys(index, rows, self._touched[index])
+        return self._sources.materialize(f"versions_{index}", self._versions(index, looked_up, is_touched=True))
 
-    def _valued_versions(self, place: int, found: DataFrame) -> DataFrame:
+    def _valued_versions(self, index: int, own: DataFrame) -> DataFrame:
         """Return the rows from which versions of rows of a side have their values at any position."""
-        over = self._pairing.links[self._pairing.side(place)].over
-        return self._rows_of(over, found if over == place else self._pieces(found, "valued_before"))
+        over = self._pairing.links[self._pairing.side(index)].over
+        return self._rows_of(over, own if over == index else self._pieces(own, "valued_before"))
 
-    def _versions(self, place: int, rows: DataFrame, *, is_touched: bool) -> DataFrame:
+    def _versions(self, index: int, rows: DataFrame, *, is_touched: bool) -> DataFrame:
         """Return the versions of rows of a side in which they exist: what VERSION names, and a struct of the row."""
-        side, item = self._pairing.side(place), self._join.inputs[place]
-        changes = self._sources.changes(place) if is_touched else None
-        found = versions(changes, rows, item, self._types[place]).where("row IS NOT NULL")
-        key, start, end, touched = _named(side)
-        return found.select(
-            F.col("key").alias(key),
-            F.col("start").alias(start),
-            F.col("end").alias(end),
-            F.lit(is_touched).alias(touched),
-            F.col("row").alias(item.alias),
-        )
+        item = self._join.inputs[index]
+        changes = self._sources.changes(index) if is_touched else None
+        found = versions(changes, rows, item, self._types[index]).where("row IS NOT NULL")
+        *names, touched = _named(self._pairing.side(index))
+        columns = (F.col(column).alias(name) for column, name in zip(VERSION, names, strict=False))
+        return found.select(*columns, F.lit(is_touched).alias(touched), F.col("row").alias(item.alias))
 
-    def _side(self, place: int, own: dict[int, DataFrame], partner_rows: dict[int, DataFrame]) -> DataFrame:
-        parts = [own[place]] if place in own else []
-        if place in partner_rows:
-            parts.append(self._versions(place, partner_rows[place], is_touched=False))
-        return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    def _side(self, index: int, own: dict[int, DataFrame], partner_rows: dict[int, DataFrame]) -> DataFrame:
+        parts = [own[index]] if index in own else []
+        if index in partner_rows:
+            parts.append(self._versions(index, partner_rows[index], is_touched=False))
+        return reduce(DataFrame.unionByName, parts)
 
     def _pieces(self, left: DataFrame, name: str) -> DataFrame:
         """Split versions of left rows where what they look up before the pairing changes: START, END, what ON uses."""
@@ -152,7 +143,7 @@ class _Segments(Partners):
         before = self._join.up_to(self._pairing.right, (Output("kept", "TRUE"),))
         pieces = with_look_ups(left.withColumns(known), before, self._types, self._sources, name)
         kept = meaning_of_matched(pieces, before).where(F.col(ROW).isNotNull())
-        looked_up = (self._join.inputs[place].alias for place in self._pairing.looked_up)
+        looked_up = (self._join.inputs[index].alias for index in self._pairing.looked_up)
         return kept.select(*(F.col(quote(name)) for name in (*left.columns, *looked_up)), START, END)
 
     def _matching(self, left: DataFrame, right: DataFrame) -> DataFrame:
@@ -169,22 +160,21 @@ class _Segments(Partners):
         self, side: int, pairs: DataFrame, own: dict[int, DataFrame], partner_rows: dict[int, DataFrame]
     ) -> DataFrame:
         """Return START, END and the versions of rows of an outer side, where they match no row."""
-        place = self._pairing.places[side]
+        index = self._pairing.places[side]
         key, start, _, touched = _named(side)
-        alias = self._join.inputs[place].alias
+        alias = self._join.inputs[index].alias
         covered = pairs.select(*(F.col(quote(name)) for name in (*_named(side), alias, START, END)))
-        if place in own:
-            begun = own[place].withColumns({START: F.col(start), END: F.col(start)})
-            covered = covered.unionByName(begun)
+        if index in own:
+            covered = covered.unionByName(own[index].withColumns({START: F.col(start), END: F.col(start)}))
         gaps = self._gaps(side, covered)
-        if place not in partner_rows:
+        if index not in partner_rows:
             return gaps
-        gaps = self._sources.materialize(f"gaps_{place}", gaps)
+        gaps = self._sources.materialize(f"gaps_{index}", gaps)
         partners = gaps.where(f"NOT {touched}")
         keys = partners.select(F.col(key).alias("key")).distinct()
-        candidates = self._sources.materialize(f"candidates_{place}", keys)
-        unmatched = self._without(candidates, self._matching_untouched(place, partner_rows[place], candidates))
-        named = unmatched.select(F.col("key").alias(key))
+        candidates = self._sources.materialize(f"candidates_{index}", keys)
+        unmatched = self._without(candidates, self._matching_untouched(index, partner_rows[index], candidates))
+        named = unmatched.withColumnRenamed("key", key)
         return gaps.where(touched).unionByName(partners.join(named, on=key, how="left_semi"))
 
     def _gaps(self, side: int, covered: DataFrame) -> DataFrame:
@@ -202,13 +192,13 @@ class _Segments(Partners):
         inside = f"named_struct('start', {COVERED_BEFORE}, 'end', {START})"
         after = f"named_struct('start', {COVERED}, 'end', IF({IS_LAST}, {end}, {COVERED}))"
         gaps = known.withColumn(GAP, F.explode(F.expr(f"array({inside}, {after})"))).where(f"{GAP}.start < {GAP}.end")
-        found = gaps.withColumns({START: F.col(f"{GAP}.start"), END: F.col(f"{GAP}.end")})
-        return found.drop(COVERED_BEFORE, COVERED, IS_LAST, GAP)
+        bounds = {START: F.col(f"{GAP}.start"), END: F.col(f"{GAP}.end")}
+        return gaps.withColumns(bounds).drop(COVERED_BEFORE, COVERED, IS_LAST, GAP)
 
     def _as_segments(self, rows: DataFrame, sides: Sequence[int], schema: StructType | None = None) -> DataFrame:
         """Return segments of versions of some sides; a schema has the type of the row of a side that is absent."""
         schema = rows.schema if schema is None else schema
-        aliases = [self._join.inputs[place].alias for place in self._pairing.places]
+        aliases = [self._join.inputs[index].alias for index in self._pairing.places]
         keys = (_or_null(_named(side)[0], schema, is_absent=side not in sides) for side in (0, 1))
         return rows.select(
             F.struct(*(key.alias(f"k{side}") for side, key in enumerate(keys))).alias(KEY),

@@ -95,7 +95,7 @@ def test_an_open_epoch_is_left_alone(loaded: Lake, monkeypatch: pytest.MonkeyPat
     """Its run may be at work: nothing is done, and the exit code is that of another run."""
     lake = loaded
     lake.sql("UPDATE {left} SET v = 'z' WHERE k = 2")
-    monkeypatch.setattr("pipelines.epochs.run.run_epoch.publish", lambda *_: 1 / 0)
+    monkeypatch.setattr("pipelines.epochs.run.driver.publish", lambda *_: 1 / 0)
     with pytest.raises(Unexpected, match="division by zero"):
         lake.pipeline().run(lake.spark)
     monkeypatch.undo()

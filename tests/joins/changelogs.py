@@ -16,12 +16,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipelines.joins.emission_rules import emitted
+from pipelines.joins.changelog import emitted
 from pipelines.joins.kernel import touched_keys
 from pipelines.joins.meaning import meaning
 from pipelines.joins.segments import changelog_of_pairs
-from pipelines.joins.timeline import timeline
-from pipelines.joins.versions import placed, positions
+from pipelines.joins.timeline import placed, positions, timeline
 from pipelines.language import ResolvedQuery, Semantics
 from tests.joins.claims import literal
 from tests.joins.epochs import Epochs, bound, key_types, known

@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from pipelines.joins.versions import versions
+from pipelines.joins.timeline import versions
 from pipelines.language import ResolvedQuery
 from pipelines.language.statement.added_columns import POSITION
 from pipelines.language.statement.semantics import ALWAYS

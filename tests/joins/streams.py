@@ -8,7 +8,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from pipelines.joins.kernel import KeyTypes
 from pipelines.joins.lookup import as_rows, emitted, ignores_null_values, look_up
 from pipelines.joins.meaning import without_unmatched
-from pipelines.joins.versions import versions
+from pipelines.joins.timeline import versions
 from pipelines.language import ResolvedQuery, Semantics
 from pipelines.language.statement.added_columns import POSITION
 from pipelines.language.statement.semantics import ALWAYS

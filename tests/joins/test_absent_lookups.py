@@ -10,7 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from lakehouse.session.session import settings
-from pipelines.joins.lookup import as_rows, emitted, look_up, whole
+from pipelines.joins.lookup import as_rows, emitted, look_up
+from pipelines.joins.timeline import versions
 from pipelines.language.statement.added_columns import POSITION
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
@@ -160,8 +161,8 @@ def test_references_of_nulls_are_spread_and_nulls_that_are_values_are_not(
     table = spark.range(250).selectExpr(f"stack(3, {each}, {each}, 1, {each}, NULL, 2, NULL, {each}, 3) AS (p, q, v)")
     table = table.unionAll(spark.sql("SELECT CAST(NULL AS INT), CAST(NULL AS INT), 9"))
     with settings(spark, MANY):
-        versions = whole(table, join.inputs[1], types[1])
-        rows = look_up(as_rows(stream, join.inputs[0]), join.links[0], join, types, versions, broadcast=broadcast)
+        cuts = versions(None, table, join.inputs[1], types[1])
+        rows = look_up(as_rows(stream, join.inputs[0]), join.links[0], join, types, cuts, broadcast=broadcast)
         sizes = [row["count"] for row in rows.groupBy(F.spark_partition_id()).count().collect()]
         counts = emitted(rows, join).agg(F.count_if("null_key"), F.count("row"), F.sum("row.v")).collect()[0]
     assert sum(sizes) == NULLS
@@ -180,11 +181,11 @@ def test_a_null_of_a_row_that_does_not_satisfy_on_is_no_null_key(
     columns = StructType([*SCHEMAS["s"], StructField(POSITION, LongType())])
     stream = literal(spark, [(1, 1, 1, 1), (2, 2, 1, 2), (3, 3, 1, 3), (4, None, 1, 4)], columns)
     tables = {"u": [(1, None, 0), (2, None, 1)], "r": [(1, 1, 5)]}
-    versions = {
-        place: whole(literal(spark, tables[item.source], SCHEMAS[item.source]), item, types[place])
+    cuts = {
+        place: versions(None, literal(spark, tables[item.source], SCHEMAS[item.source]), item, types[place])
         for place, item in enumerate(join.inputs)
         if place
     }
-    rows = stream_rows(stream, join, types, versions).collect()
+    rows = stream_rows(stream, join, types, cuts).collect()
     assert sorted(row["position"] for row in rows if row["null_key"]) == null_keys
     assert all(row["row"] is None for row in rows)

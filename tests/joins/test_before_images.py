@@ -2,8 +2,7 @@
 
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from pipelines.joins.before_images import Before, logged_between
-from pipelines.joins.changelog import changelog_schema
+from pipelines.joins.changelog import Before, changelog_schema, logged_between
 
 COLUMNS = StructType([StructField("k", IntegerType()), StructField("held", StringType())])
 BEFORE = Before({"held": "held_before"}, "was_present")

@@ -6,8 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lakehouse.values.compare import plain_schema
-from pipelines.joins.hashed import hashed_meaning, hashed_rows
-from pipelines.joins.meaning import meaning
+from pipelines.joins.meaning import hashed_meaning, hashed_rows, meaning
 
 from .epochs import bound
 

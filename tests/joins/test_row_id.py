@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.joins import row_id
-from pipelines.joins.row_id import hashed, identified
+from pipelines.joins import pairs
+from pipelines.joins.pairs import hashed, identified
 from pipelines.joins.watermarks import TIME
 from pipelines.language import Input, Output, ResolvedQuery, Step, Window
 from pipelines.language.statement.added_columns import HAS_VALUE, HASH, NUMBER, VERSION
@@ -53,7 +53,7 @@ def test_a_row_has_its_identity_whatever_the_order_in_which_its_commit_is_read(
 ) -> None:
     """Identities that change hands between two readings give what is known of one row to another."""
     if collide:
-        monkeypatch.setattr(row_id, "hash_of", lambda expression, kind: "0L")
+        monkeypatch.setattr(pairs, "hash_of", lambda expression, kind: "0L")
     forward, backward = (_identities(spark, kind, rows) for rows in (ROWS[kind], ROWS[kind][::-1]))
     assert len(set(forward.values())) == len(ROWS[kind])
     assert forward == backward

@@ -5,8 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.joins.watermark_walk import Position, limit_rises, walk
-from pipelines.joins.watermarks import NOTHING_YET
+from pipelines.joins.watermarks import NOTHING_YET, Position, limit_rises, walk
 from pipelines.language.statement.definition import Time, Watermark, Window, Within
 
 WINDOW = Window(

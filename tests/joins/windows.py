@@ -16,8 +16,18 @@ from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, S
 
 from lakehouse.values.driver_rows import to_driver
 from pipelines.joins.expiry import OP, buffer_changes, peak_buffered, unmatched
-from pipelines.joins.pairs import AT, as_buffered, as_new_rows, judged, matched_rows, pairs, timed
-from pipelines.joins.row_id import hashed, identified, together
+from pipelines.joins.pairs import (
+    AT,
+    as_buffered,
+    as_new_rows,
+    hashed,
+    identified,
+    judged,
+    matched_rows,
+    pairs,
+    timed,
+    together,
+)
 from pipelines.joins.watermarks import (
     NOTHING_YET,
     RANK,

@@ -15,8 +15,7 @@ from pipelines.epochs.sources.reading import EpochSources
 from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.new_rows import as_time, refuse_untimed
 from pipelines.joins.kernel import refers_to
-from pipelines.joins.lookup import whole
-from pipelines.joins.versions import timed, versions
+from pipelines.joins.timeline import timed, versions
 from pipelines.language import Link
 from pipelines.language.statement.semantics import ALWAYS
 
@@ -51,33 +50,33 @@ class StreamSources:
 
     def versions(self, link: Link, rows: DataFrame) -> DataFrame:
         """Return the versions of a table's rows that rows of the stream may meet."""
-        place = link.input
-        item, types, table = self._bound.join.inputs[place], self._bound.types[place], self._bound.table(place)
-        if self.is_met_whole(place):
+        index = link.input
+        item, types, table = self._bound.join.inputs[index], self._bound.types[index], self._bound.table(index)
+        if self.is_met_whole(index):
             held = rows_of(self._workspace, item, table, table.version)
         else:
             keys = rows.select(F.expr(refers_to(link, self._bound.types)).alias("key")).where("key IS NOT NULL")
-            wanted = self.looked_up.materialize(f"wanted_{place}", keys.distinct())
-            held = self.looked_up.rows({place: lambda: wanted})[place]
+            wanted = self.looked_up.materialize(f"wanted_{index}", keys.distinct())
+            held = self.looked_up.rows({index: lambda: wanted})[index]
         changed = self._commits.get(item.source)
         if changed is None:
-            return whole(held, item, types)
-        changes = changed.select(key_at(self._bound, place), "position", "version", "old", "new")
-        if self.is_met_whole(place):
+            return versions(None, held, item, types, beginning=ALWAYS)
+        changes = changed.select(key_at(self._bound, index), "position", "version", "old", "new")
+        if self.is_met_whole(index):
             # Versions would hide two rows of a changed key; for other keys the look-up itself shows duplicates.
             keys = held.select(F.expr(key_struct(item.key, types)).alias("key"))
-            self.looked_up.check_later(place, keys.join(changes.select("key"), on="key", how="left_semi"))
+            self.looked_up.check_later(index, keys.join(changes.select("key"), on="key", how="left_semi"))
         return versions(changes, held, item, types, beginning=ALWAYS, ties=["version"])
 
-    def is_met_whole(self, place: int) -> bool:
+    def is_met_whole(self, index: int) -> bool:
         """Return whether a table is read whole: it is no larger than the new files of the stream, or it is small."""
         return not self._feeds.scratch.via_driver and (
-            self._bound.table(place).size <= self._plan.stream.new_bytes or self.looked_up.is_read_whole(place)
+            self._bound.table(index).size <= self._plan.stream.new_bytes or self.looked_up.is_read_whole(index)
         )
 
-    def is_sent_to_all(self, place: int) -> bool:
+    def is_sent_to_all(self, index: int) -> bool:
         """Return whether a table is broadcast: it is a global table, or it is small and so are its changes."""
-        item, table = self._bound.join.inputs[place], self._bound.table(place)
+        item, table = self._bound.join.inputs[index], self._bound.table(index)
         known = self._workspace.file.sources.get(item.source)
         if known is not None and known.kind == "global_table":
             return True
@@ -97,9 +96,9 @@ class StreamSources:
         column = self._bound.times.get(source)
         time = "unix_micros(at)"
         if column is not None:
-            kind = self._feeds.table(source).schema[column].dataType
+            data_type = self._feeds.table(source).schema[column].dataType
             own = "ord" if self._reader.is_row_by_row(source) else f"coalesce(new.{quote(column)}, old.{quote(column)})"
-            time = as_time(own, kind)
+            time = as_time(own, data_type)
         else:
             own = "at"
         assert self._bound.stream is not None
@@ -112,13 +111,13 @@ class StreamSources:
             raised = timed(commits, time, floor)
         changes = raised.observe(
             seen,
-            F.max("position").alias("reached"),
+            F.max("position").alias("latest"),
             F.count(F.expr(f"IF(position <= {cut}, 1, NULL)")).alias("behind_cut"),
             F.count(F.expr(f"IF({own} IS NULL, 1, NULL)")).alias("untimed"),
         )
         kept = self._feeds.keep(source, "ordered", changes)
         refuse_untimed(source, column, seen.get["untimed"])
-        if seen.get["reached"] is not None:
-            self.newest_time[source] = seen.get["reached"]
+        if seen.get["latest"] is not None:
+            self.newest_time[source] = seen.get["latest"]
         self.behind_cut += seen.get["behind_cut"]
         return kept

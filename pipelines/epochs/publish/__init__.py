@@ -1,1 +1,1 @@
-"""Write what an epoch has staged to its tables, exactly once. Knows no kind of join."""
+"""Gate what an epoch has staged and write it to its tables, exactly once. Calls a kind, and imports none."""

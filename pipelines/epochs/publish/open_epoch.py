@@ -81,10 +81,6 @@ def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: b
     """
     Look up a table that an epoch writes, and check that it is still the one that the epoch recorded.
 
-    Args:
-        join: The join, or the changelog source, that owns it.
-        feed: Whether the table must have a change feed.
-
     Raises:
         BrokenEpoch: The table is not the one that the epoch was computed against.
         ForeignWriter: It was put back from a copy meanwhile.

@@ -1,28 +1,32 @@
 """
-Publish a staged change set and close its epoch: run the MERGE, check what it did, write the committed row.
+Publish a staged change set and close its epoch: merge or append its rows, check the commits, write the committed row.
 
 Everything is read from the ledger's *publishing* row and the stage, so that any later process can do the same again.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from pyspark.sql import DataFrame, Observation
+
 from lakehouse import limits
+from lakehouse.errors.conditions import is_conflict
 from lakehouse.ledger.entries import COMMITTED, PUBLISHING, Entry
-from lakehouse.publish.merge import OPERATIONS, committed_counts, merge
-from lakehouse.publish.ownership import check_owner
+from lakehouse.publish.merge import ATTEMPTS, OPERATIONS, append, committed_counts, merge
+from lakehouse.publish.ownership import FENCED, check_owner
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import RESULT_PART, Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
 from lakehouse.session.session import settings, small_query_settings
 from lakehouse.tables.commit_log import identity_at
 from lakehouse.tables.commits import Commit
+from lakehouse.tables.table import Table, read, refresh
 from lakehouse.values.recorded import SourceVersions
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.ktable import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.publish.appends import append_in_place, append_staged
-from pipelines.epochs.publish.open_epoch import broken, fence_of, is_open, is_still, run_write
+from pipelines.epochs.publish.open_epoch import another_run, broken, fence_of, is_open, is_still, run_write
 from pipelines.plan.values import Computed
 from pipelines.report.progress import Stopwatch
 
@@ -58,8 +62,7 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch, stage: Stage |
     """
     Publish an epoch from its publishing row and its stage; a second call writes nothing twice.
 
-    Args:
-        stage: The stage, if this process computed the epoch: it may hold deferred parts.
+    A process that computed the epoch passes its stage, which may hold deferred parts.
 
     Raises:
         BrokenEpoch: The commit changed other rows than were staged; the ledger records this, too.
@@ -75,18 +78,17 @@ def write_staged(
     """
     Write what an epoch, or one slice of it, has staged to its tables, the result last; return them with new versions.
 
-    Raises:
-        BrokenEpoch, ForeignWriter, AnotherRun: As `publish` raises them.
+    It raises what `publish` raises.
     """
     _check_result(workspace, entry)
-    made = []
+    targets = []
     for write in entry.writes:
         version = write.target.base_version
         if not write.is_empty:
             with watch.step(_step(write)):
                 version = _write(workspace, entry, write, stage or Stage(entry.stage))
-        made.append(replace(write.target, version=version))
-    return tuple(made)
+        targets.append(replace(write.target, version=version))
+    return tuple(targets)
 
 
 def _step(write: Write) -> str:
@@ -129,9 +131,9 @@ def _merge(workspace: Workspace, entry: Entry, write: Merge) -> int:
     with settings(workspace.spark, small_query_settings(table.size) if write.rows <= limits.CHANGES_VIA_DRIVER else {}):
         commit = run_write(workspace, entry, target, merged)
     counted = committed_counts(workspace.engine, table, commit) if commit else dict.fromkeys(staged, 0)
-    made = staged if counted is None else {name: counted[name] for name in staged}
-    if commit is None or made != staged:
-        found = f"{made} in version {commit.version if commit else 'none'} of the {part}"
+    written = staged if counted is None else {name: counted[name] for name in staged}
+    if commit is None or written != staged:
+        found = f"{written} in version {commit.version if commit else 'none'} of the {part}"
         raise broken(workspace, entry, str(staged), found)
     return commit.version
 
@@ -150,3 +152,117 @@ def _identified(workspace: Workspace, target: TargetVersions) -> TargetVersions:
     """Return a table of an epoch with the commit of its new version: a copy may have another one with this number."""
     assert target.version is not None
     return replace(target, commit=identity_at(workspace.engine, target.address, target.version))
+
+
+def append_rows(
+    workspace: Workspace,
+    entry: Entry,
+    target: TargetVersions,
+    rows: Callable[[], DataFrame],
+    *,
+    overwrite: bool = False,
+) -> tuple[int, int | None]:
+    """
+    Append an epoch's rows to a table, or replace all of its rows, exactly once, however often it is called.
+
+    Returns:
+        The version of the table that holds the rows, and their number; None if the history does not record it.
+
+    Raises:
+        ForeignWriter: A foreign write changed the table.
+        AnotherRun: Another run finished the epoch meanwhile.
+        BrokenEpoch: The table was replaced.
+    """
+    fence = fence_of(workspace, entry)
+
+    def own_commit(table: Table) -> Commit | None:
+        commits = check_owner(workspace.engine, table, target.base_version, {entry.run_id}, entry.join)
+        ours = [commit for commit in commits if commit.metadata == fence.user_metadata and commit.changes_data]
+        if ours and ours[-1].operation == "RESTORE":  # the epoch is being abandoned
+            raise broken(workspace, entry, "its rows", f"a RESTORE removed them in version {ours[-1].version}")
+        return ours[-1] if ours else None
+
+    table = is_still(workspace, target, entry.join, feed=target != entry.state)
+    commit, attempts = own_commit(table), ATTEMPTS
+    while commit is None:
+        is_beaten, attempts = False, attempts - 1
+        try:
+            append(rows(), target.address, fence, overwrite=overwrite)
+        except Exception as error:
+            if not is_conflict(error):
+                raise
+            # Another run appended the same rows, or maintenance rewrote the replaced files: the history shows which.
+            is_beaten = True
+        commit = own_commit(refresh(workspace.engine, table))
+        if commit is None and not (is_beaten and attempts and is_open(workspace, entry)):
+            raise another_run(entry)
+    counts = committed_counts(workspace.engine, table, commit)
+    return commit.version, None if counts is None else counts["inserted"]
+
+
+def append_staged(workspace: Workspace, entry: Entry, write: Append | Overwrite, stage: Stage) -> int:
+    """Append a part of the stage to its table, or replace all rows of the table by it."""
+
+    def rows() -> DataFrame:
+        staged = stage.get(workspace.spark, write.part)
+        has_images = isinstance(write, Overwrite) and write.has_images
+        return staged.where("op <> 'delete'").select("after.*") if has_images else staged
+
+    def appended() -> tuple[int, int | None]:
+        return append_rows(workspace, entry, write.target, rows, overwrite=isinstance(write, Overwrite))
+
+    with settings(workspace.spark, small_query_settings(0) if write.rows <= limits.CHANGES_VIA_DRIVER else {}):
+        version, number = run_write(workspace, entry, write.target, appended)
+    _check_number(workspace, entry, write, version, number)
+    return version
+
+
+def append_in_place(workspace: Workspace, entry: Entry, write: AppendInPlace, stage: Stage) -> int:
+    """Compute the rows of a deferred part where they are appended, and check that they are those of the gate."""
+    deferred, observations = stage.deferred.get(write.part), list[Observation]()
+
+    def rows() -> DataFrame:
+        assert deferred is not None, "an epoch in place whose rows are not written is abandoned"
+        frame, observation = deferred.observed()
+        observations.append(observation)
+        return frame
+
+    def appended() -> tuple[int, int | None, Mapping[str, object]]:
+        version, number = append_rows(workspace, entry, write.target, rows)
+        # Only a query that has ended has values: after a failed attempt nothing is known but the number of rows.
+        return version, number, dict(observations[0].get) if len(observations) == 1 else {}
+
+    version, number, found = run_write(workspace, entry, write.target, appended)
+    _check_number(workspace, entry, write, version, number)
+    if deferred is not None and found and found != deferred.found:
+        raise broken(workspace, entry, f"rows with {dict(deferred.found)}", f"{found} in version {version}")
+    return version
+
+
+def fence_off(workspace: Workspace, entry: Entry) -> bool:
+    """
+    Keep a run that may still be alive from appending the rows of an open epoch, by a commit without rows.
+
+    The commit uses up the transaction of the epoch, so that Delta skips any later append under it. Return whether the
+    rows are not in the result, and never will be.
+    """
+    target, fence = entry.result, fence_of(workspace, entry)
+    table = is_still(workspace, target, entry.join)
+    nothing = read(workspace.spark, target.address, table.version).where("false")
+    try:
+        append(nothing, target.address, replace(fence, run_id=f"{FENCED}/{entry.run_id}"))
+    except Exception as error:
+        if not is_conflict(error):
+            raise
+    commits = check_owner(
+        workspace.engine, refresh(workspace.engine, table), target.base_version, {entry.run_id}, entry.join
+    )
+    return not any(commit.metadata == fence.user_metadata for commit in commits)
+
+
+def _check_number(
+    workspace: Workspace, entry: Entry, write: Append | AppendInPlace | Overwrite, version: int, number: int | None
+) -> None:
+    """Check that a commit has as many rows as the gate has seen, if the history records their number."""
+    if number not in (write.rows, None):
+        raise broken(workspace, entry, f"{write.rows} rows", f"{number} in version {version} of the {write.part}")

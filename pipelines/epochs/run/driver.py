@@ -10,25 +10,40 @@ which the next run finishes from the ledger's row and the stage alone.
 """
 
 import logging
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from expectations.validation import import_in_background
+from lakehouse import limits
 from lakehouse.errors.conditions import reading
-from lakehouse.errors.errors import AnotherRun, CannotContinue
+from lakehouse.errors.errors import (
+    AnotherRun,
+    CannotContinue,
+    FeedUnavailable,
+    GateFailed,
+    LakejoinError,
+    LedgerForgot,
+    SchemaBroken,
+)
 from lakehouse.errors.remedies import Remedy
-from lakehouse.ledger.entries import Entry
+from lakehouse.ledger.entries import REFUSED, REJECTED, Entry
 from lakehouse.publish.merge import VERSIONS_PER_EPOCH
-from lakehouse.session.session import INTERPRETED, settings
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import RESULT_PART, Append, staged_rows
+from lakehouse.session.session import INTERPRETED, NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings
 from lakehouse.tables.commit_log import last_transaction
 from pipelines.binding.bound import notes_on
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
-from pipelines.epochs.kind import Kind
+from pipelines.epochs.kind import Kind, Prefetched
+from pipelines.epochs.publish.gate import gated
 from pipelines.epochs.publish.open_epoch import application
+from pipelines.epochs.publish.publish import publish, publishing_entry
 from pipelines.epochs.run.recovery import finish_open
-from pipelines.epochs.run.run_epoch import report_on, run_epoch
 from pipelines.epochs.run.slices import backfill_in_slices, refuse_open, resume_slices
 from pipelines.plan.request import Request
 from pipelines.plan.values import EpochPlan, Idle, InPlace, Resume, Sliced, Staged
@@ -68,9 +83,8 @@ def _finish_open_and_prepare(
     """
     Finish the epoch that a killed run left open, if any, then plan the next one.
 
-    Returns:
-        The plan, and the committed row of the finished epoch; None if no epoch was open or it was abandoned. After a
-        sliced backfill the plan is the one that resumed it.
+    Return the plan, and the committed row of the finished epoch; None if no epoch was open or it was abandoned. After a
+    sliced backfill the plan is the one that resumed it.
     """
     prepared = _prepare(kind, request, watch)
     if not isinstance(prepared.plan.route, Resume):
@@ -107,8 +121,8 @@ def _unused_number(workspace: Workspace, prepared: Prepared[Any]) -> Prepared[An
     forgotten its last epochs, but the tables have not: an epoch with one of their numbers could never be written.
     """
     plan, name = prepared.plan, application(workspace, prepared.plan.join)
-    made = (last_transaction(workspace.engine, write.target.address, name) for write in plan.writes)
-    used = [version // VERSIONS_PER_EPOCH for version in made if version is not None]
+    versions = (last_transaction(workspace.engine, write.target.address, name) for write in plan.writes)
+    used = [version // VERSIONS_PER_EPOCH for version in versions if version is not None]
     return replace(prepared, plan=replace(plan, epoch=max([plan.epoch, *(epoch + 1 for epoch in used)])))
 
 
@@ -178,3 +192,122 @@ def _by_route(kind: Kind[Any], epoch: Epoch[Any], watch: Stopwatch, progress: Pr
         case _:
             return run_epoch(kind, epoch, watch)
     return report_on(entry, watch, epoch.plan.strategy)
+
+
+def run_epoch(kind: Kind[Any], epoch: Epoch[Any], watch: Stopwatch) -> JoinReport:
+    """
+    Compute an epoch of any kind, whose tables exist, into a stage of its own, run its gate and publish it.
+
+    Raises:
+        GateFailed: The change set did not pass its gate; the ledger records this, and the stage is kept.
+        FeedUnavailable, SchemaBroken: The gate cannot read a feed.
+        LakejoinError: As `Kind.compute` and `publish` raise it.
+    """
+    workspace, plan, run_id = kind.workspace, epoch.plan, uuid.uuid4().hex
+    stage = workspace.stage(plan.join, plan.epoch, run_id)
+    import_in_background()
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        prefetched, repairs = executor.submit(kind.prefetch, epoch), workspace.feeds.repairs
+        try:
+            with watch.step("compute"), reading(plan.join):
+                computed = kind.compute(epoch, stage)
+        except BaseException:
+            stage.delete()
+            raise
+        if workspace.feeds.repairs > repairs:  # the prefetched rows may come from a distorted feed
+            prefetched = executor.submit(kind.prefetch, epoch)
+        entry = publishing_entry(epoch, run_id, stage.path, computed)
+        most = max(map(staged_rows, entry.writes))
+        with settings(workspace.spark, NOT_ADAPTIVE if most <= limits.CHANGES_VIA_DRIVER else {}):
+            entry = _gate(kind, epoch, stage, entry, watch, prefetched)
+            return report_on(publish(workspace, entry, watch, stage), watch, plan.strategy, notes_on(epoch.bound))
+
+
+def _gate(
+    kind: Kind[Any],
+    epoch: Epoch[Any],
+    stage: Stage,
+    entry: Entry,
+    watch: Stopwatch,
+    prefetched: Future[Prefetched | None],
+) -> Entry:
+    """Run the gate of a staged epoch, and write its *publishing* row if it passes."""
+    workspace, plan = kind.workspace, epoch.plan
+    with watch.step("gate"):
+        try:
+            with reading(plan.join):
+                # The prefetch outlasts the computation, whose settings it shared.
+                with settings(workspace.spark, NOT_ADAPTIVE | WITHOUT_BROADCASTS if plan.via_driver else {}):
+                    read = prefetched.result()
+                verdict, warned, hint = gated(kind, epoch, stage, entry, read)
+        except (FeedUnavailable, SchemaBroken):  # files of a feed may be removed after the epoch has read them
+            stage.delete()
+            raise
+    if not verdict.passed:
+        workspace.ledger.append(
+            replace(entry, step=REJECTED, seconds=dict(watch.seconds), message="; ".join(verdict.findings))
+        )
+        raise GateFailed(
+            plan.join,
+            "the change set did not pass its gate; nothing was published",
+            found="; ".join(verdict.findings),
+            hint=replace(hint, text=f"inspect the stage in {stage.path}; {hint.text}"),
+        )
+    entry = replace(entry, message="\n".join(warned.findings))
+    try:
+        with watch.step("ledger"):
+            workspace.ledger.append(replace(entry, seconds=dict(watch.seconds)))
+    except (AnotherRun, LedgerForgot):
+        stage.delete()
+        raise
+    return entry
+
+
+def report_on(entry: Entry, watch: Stopwatch, strategy: str, details: tuple[str, ...] = ()) -> JoinReport:
+    """Build the report of a committed epoch."""
+    return JoinReport(
+        join=entry.join,
+        outcome="done",
+        epoch=entry.epoch,
+        strategy=strategy,
+        reason=entry.reason,
+        counts=dict(entry.counts),
+        seconds=dict(watch.seconds),
+        warnings=tuple(entry.message.splitlines()),
+        details=details,
+    )
+
+
+def record_refusal(workspace: Workspace, name: str, error: LakejoinError) -> None:
+    """
+    Append a *refused* row for a join, or a changelog source, that cannot continue without a person, with the reason.
+
+    Nothing is written before its first epoch, while an epoch is broken, which has a row of its own, and if the newest
+    row says the same already. A ledger that cannot be written does not hide the error.
+    """
+    try:
+        ledger = workspace.ledger
+        history = ledger.of(name)
+        last, reason = history.committed, f"{error.code}: {error.where}: {error.problem}"
+        if last is None or history.broken is not None:
+            return
+        newest = history.recent[-1]
+        if newest.step == REFUSED and newest.reason == reason:
+            return
+        result = replace(last.result, base_version=last.result.newest, version=None)
+        ledger.append(
+            Entry(
+                join=name,
+                epoch=history.next_epoch,
+                step=REFUSED,
+                run_id=uuid.uuid4().hex,
+                strategy="",
+                reason=reason,
+                definition=last.definition,
+                sources=(),
+                writes=(Append(result, RESULT_PART),),
+                message=error.message,
+            )
+        )
+    except Exception:  # the ledger may be what is damaged: the error of the join is told whatever happens here
+        log.warning("%s: the refusal was not recorded in the ledger", name, exc_info=True)

@@ -22,9 +22,8 @@ from lakehouse.tables.creation import restore
 from lakehouse.tables.table import commits_since, find
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kind import Kind
-from pipelines.epochs.publish.appends import fence_off
 from pipelines.epochs.publish.open_epoch import abandon_load, another_run, is_open, is_still
-from pipelines.epochs.publish.publish import publish
+from pipelines.epochs.publish.publish import fence_off, publish
 from pipelines.report.progress import Stopwatch
 
 log = logging.getLogger(__name__)

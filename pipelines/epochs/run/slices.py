@@ -27,9 +27,9 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Kind
+from pipelines.epochs.publish.gate import gated
 from pipelines.epochs.publish.open_epoch import is_still
 from pipelines.epochs.publish.publish import close, publishing_entry, write_staged
-from pipelines.epochs.run.gate import gated
 from pipelines.epochs.run.recovery import is_gone, refuse_elsewhere
 from pipelines.plan.values import Computed, EpochPlan, SourceRange
 from pipelines.report.progress import Progress, SliceProgress, Stopwatch
@@ -61,8 +61,8 @@ def backfill_in_slices(
     workspace, bound, plan = kind.workspace, epoch.bound, epoch.plan
     with watch.step("check"), reading(plan.join):
         counts = kind.check_whole(epoch)
-        held = read(workspace.spark, bound.result, plan.result.base_version)
-        slices = slices_of(held.where(plan.where) if plan.where else held, bound.join.key, number)
+        result = read(workspace.spark, bound.result, plan.result.base_version)
+        slices = slices_of(result.where(plan.where) if plan.where else result, bound.join.key, number)
     slices = tuple(replace(part, where=plan.where) for part in slices)
     entry = publishing_entry(epoch, uuid.uuid4().hex, "", Computed(counts, plan.writes))
     entry = replace(entry, slices=slices, reason=f"{plan.reason}, in {len(slices)} slices")

@@ -19,7 +19,7 @@ from pipelines.epochs.sources.lookups import pruning_of
 from pipelines.epochs.sources.reading import EpochSources
 from pipelines.joins.changelog import logged_changes
 from pipelines.joins.ktable import accepted, candidates
-from pipelines.joins.versions import placed, positions
+from pipelines.joins.timeline import placed, positions
 from pipelines.language import Link
 from pipelines.language.statement.added_columns import VERSION
 from pipelines.plan.values import SourceRange

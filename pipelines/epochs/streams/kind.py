@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from expectations.gate import gate_stream, stream_facts
 from expectations.suites import Suite, of_stream
 from expectations.validation import Verdict
-from lakehouse.errors.errors import LakejoinError
+from lakehouse.errors.conditions import reading
+from lakehouse.errors.errors import CannotContinue, Drifted, LakejoinError
 from lakehouse.errors.remedies import Commands
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
@@ -21,22 +22,22 @@ from lakehouse.values.times import micros
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.epochs.comparison import Published
+from pipelines.epochs.comparison import Published, Total, add_up
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.sources.failing_rows import row_failed
 from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.new_rows import as_time
 from pipelines.epochs.streams.prepare import create_targets, plan_flush, plan_reset, prepare_stream
-from pipelines.epochs.streams.replay import compute_replay, plan_replay
+from pipelines.epochs.streams.replay import Replay, compute_replay, plan_replay
 from pipelines.epochs.streams.source_progress import last_position, source_kind
-from pipelines.epochs.streams.verify import verify_stream
 from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.language import STREAM_COLUMNS
 from pipelines.plan.remedies import OF_STREAMS
 from pipelines.plan.request import Request
 from pipelines.plan.values import Computed, Resume
 from pipelines.report import JoinReport
+from pipelines.report.progress import Stopwatch
 
 
 @dataclass(frozen=True)
@@ -76,14 +77,50 @@ class StreamKind(Kind[BoundJoin]):
         return row_failed(self.workspace, bind_join(self.workspace, self.name), error)
 
     def verify(self, against: str = "", published: Published | None = None) -> JoinReport:
-        """See `Kind.verify`: the recorded epochs computed once more."""
+        """
+        See `Kind.verify`: replay the recorded epochs, as far back as their sources are readable, and compare both ways.
+
+        Raises:
+            Drifted: Rows differ; the message gives the numbers and examples.
+            FeedUnavailable: No epoch has sources that are still readable.
+            CannotContinue: No epoch was committed since the user accepted the result as it is.
+        """
         if against:
             raise LakejoinError(
                 self.name,
                 "no other table can be compared: the result of a join with a stream depends on the order of arrival",
                 hint=f"`lakejoin verify --select {self.name}` replays its recorded epochs",
             )
-        return verify_stream(self, published)
+        watch, name = Stopwatch(), self.name
+        with watch.step("verify"):
+            with reading(name):
+                version, until = (None, None) if published is None else (published.version, published.entry.epoch)
+                replay = Replay(self, version, until=until)
+            total = add_up(name, replay.differences())
+        if not total.epochs:
+            if total.unreadable is not None:
+                raise total.unreadable
+            raise CannotContinue(
+                name,
+                "no epoch can be replayed",
+                expected="an epoch after the result was accepted as it is",
+                found=f"{replay.last.strategy} of epoch {replay.last.epoch}",
+                hint=f"run `lakejoin run --select {name}` to make one when the sources have new rows",
+            )
+        which = _epochs(total)
+        if total.missing or total.surplus:
+            raise _drifted(name, total)
+        expected = sum(entry.writes[-1].rows for entry in total.epochs)
+        return JoinReport(
+            join=name,
+            outcome="done",
+            epoch=total.epochs[0].epoch,
+            strategy="verify",
+            reason=f"{name} at version {replay.version} against a replay of {which}",
+            counts={"missing": 0, "surplus": 0, "expected": expected, "epochs": len(total.epochs)},
+            seconds=dict(watch.seconds),
+            details=(f"{expected:,} rows equal a replay of {which}", *_unreadable(total)),
+        )
 
     def suite(self, bound: BoundJoin) -> Suite:
         """See `Kind.suite`."""
@@ -174,3 +211,24 @@ def _newest_time(workspace: Workspace, epoch: Epoch[BoundJoin], table: Table) ->
     known = [commit for commit in table.commits if commit.version <= table.version]
     newest = next((commit for commit in known if commit.changes_data), known[-1] if known else None)
     return None if newest is None else micros(newest.at)
+
+
+def _drifted(join: str, total: Total) -> Drifted:
+    return Drifted(
+        join,
+        f"the result has drifted: {total.missing:,} rows are missing, {total.surplus:,} do not belong there",
+        expected=f"the rows of {_epochs(total)}, replayed",
+        found="; ".join(total.examples),
+        hint=f"run `lakejoin backfill --select {join}` to append the missing rows; surplus rows need `--accept` or "
+        "`--reset`",
+    )
+
+
+def _epochs(total: Total) -> str:
+    first, newest = total.epochs[-1].epoch, total.epochs[0].epoch
+    return f"epoch {first}" if first == newest else f"epochs {first} to {newest}"
+
+
+def _unreadable(total: Total) -> list[str]:
+    error, first = total.unreadable, total.epochs[-1].epoch
+    return [] if error is None else [f"epochs before {first} can no longer be read ({error.problem}: {error.found})"]

@@ -16,7 +16,7 @@ from lakehouse.values.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.streams.upstream_progress import UpstreamProgress, upstream_progress
+from pipelines.epochs.streams.source_progress import UpstreamProgress, upstream_progress
 from pipelines.joins.lookup import ignores_null_values
 from pipelines.joins.watermarks import as_number
 from pipelines.language.statement.added_columns import HAS_VALUE, POSITION, STREAM_COLUMNS, VERSION
@@ -37,7 +37,7 @@ class NewRows:
     The new rows of a stream in an epoch: in a first load its snapshot, afterwards its feed.
 
     Args:
-        place: The place of the stream in FROM.
+        index: The index of the stream in FROM.
         is_observed: Whether the rows are counted while `frame` is read, which must happen before `facts`; otherwise by
             a query, which costs less for many rows.
 
@@ -46,34 +46,34 @@ class NewRows:
     """
 
     def __init__(
-        self, workspace: Workspace, epoch: Epoch[BoundJoin], place: int = 0, *, is_observed: bool = True
+        self, workspace: Workspace, epoch: Epoch[BoundJoin], index: int = 0, *, is_observed: bool = True
     ) -> None:
         self._workspace, self._bound, self._plan = workspace, epoch.bound, epoch.plan
         bound, reads_feed = epoch.bound, epoch.plan.strategy == "incremental"
-        self._stream = bound.streams[place]
-        self.table: Table = bound.table(place)
+        self._stream = bound.streams[index]
+        self.table: Table = bound.table(index)
         self.upstream = self._upstream()
         rows, self._skipped_rows = self._feed() if reads_feed else (self._snapshot(), 0)
         no_value = f"coalesce({self._stream.null_value.sql}, FALSE)"
         is_dropped = bound.join.window is None and ignores_null_values(bound.join, bound.semantics)
         stays = f"NOT {no_value}" if is_dropped else "TRUE"
-        aggregates = self._aggregates(place, no_value, stays)
+        aggregates = self._aggregates(index, no_value, stays)
         self._observation = Observation()
         self._counted = None if is_observed else rows.agg(*aggregates)
         rows = rows.observe(self._observation, *aggregates) if is_observed else rows
         rows = rows.where(f"{IS_NEW} AND {stays}")
-        names = map(quote, bound.join.inputs[place].columns)
+        names = map(quote, bound.join.inputs[index].columns)
         further = (POSITION, f"_commit_version AS {VERSION}", f"NOT {no_value} AS {HAS_VALUE}")
         self.frame = rows.selectExpr(*names, *further)
 
-    def _aggregates(self, place: int, no_value: str, stays: str) -> list[Column]:
+    def _aggregates(self, index: int, no_value: str, stays: str) -> list[Column]:
         """Return what is counted of the rows that are read."""
         bound, clocks = self._bound, self._plan.stream.clocks
         beside = [] if bound.is_self_join else [name for name in bound.join.sources if name != self.source]
         others = [clocks[name] for name in beside if name in clocks]
         cut = max(others, default=ALWAYS)
         # At equal times rows of the left stream come first.
-        behind = "<=" if bound.join.window is not None and place == 0 and others else "<"
+        behind = "<=" if bound.join.window is not None and index == 0 and others else "<"
         reads_feed = self._plan.strategy == "incremental"
         facts = {
             "ignored": "count_if(_change_type IN ('delete', 'update_postimage'))",
@@ -151,10 +151,10 @@ class NewRows:
         column = self._stream.order if self._bound.times else self._stream.event_time
         position = str(UNORDERED)
         if column is not None:
-            kind = self.table.schema[column].dataType
+            data_type = self.table.schema[column].dataType
             # Two streams may mix dates, timestamps, and timestamps without a zone.
             has_window = self._bound.join.window is not None and not self._bound.times
-            position = (as_number if has_window else as_time)(quote(column), kind)
+            position = (as_number if has_window else as_time)(quote(column), data_type)
             if not self._bound.times:  # a column that only sorts the load may be null
                 position = f"coalesce({position}, {UNORDERED})"
         return rows.select(
@@ -188,18 +188,18 @@ class NewRows:
         if self.upstream is not None:
             return rows.withColumn(POSITION, F.expr(self.upstream.time_sql(CAUSED_AT))), sum(skipped.values())
         column = self._bound.times.get(self._stream.source)
-        kind = None if column is None else self.table.schema[column].dataType
-        position = self._time_of_commit() if column is None or kind is None else as_time(quote(column), kind)
+        data_type = None if column is None else self.table.schema[column].dataType
+        position = self._time_of_commit() if column is None or data_type is None else as_time(quote(column), data_type)
         return rows.withColumn(POSITION, F.expr(f"CAST({position} AS BIGINT)")), sum(skipped.values())
 
     def commits(self) -> list[tuple[Commit, int]]:
         """Return the new commits with data, each with its time, which is at least the time of the commit before it."""
-        versions, reached = self._range, self._plan.stream.clocks.get(self.source, ALWAYS)
+        versions, latest = self._range, self._plan.stream.clocks.get(self.source, ALWAYS)
         found = []
         for commit in commits_since(self._workspace.engine, self.table, versions.read_after):
             if commit.changes_data and commit.version <= versions.to_version:
-                reached = max(reached, micros(commit.at))
-                found.append((commit, reached))
+                latest = max(latest, micros(commit.at))
+                found.append((commit, latest))
         return found
 
     def _time_of_commit(self) -> str:
@@ -238,9 +238,9 @@ class NewRows:
         )
 
 
-def as_time(column: str, kind: DataType) -> str:
+def as_time(column: str, data_type: DataType) -> str:
     """Return the SQL of a time in the order of a join with a stream: microseconds, days, or the number itself."""
-    return f"unix_date({column})" if isinstance(kind, DateType) else as_number(column, kind)
+    return f"unix_date({column})" if isinstance(data_type, DateType) else as_number(column, data_type)
 
 
 def refuse_untimed(source: str, column: str | None, number: int) -> None:

@@ -16,7 +16,7 @@ from lakehouse.values.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.streams.upstream_progress import upstream_progress
+from pipelines.epochs.streams.source_progress import upstream_progress
 from pipelines.language import STREAM_COLUMNS
 from pipelines.language.sql.lengths import DAY
 from pipelines.language.statement.added_columns import HAS_VALUE, POSITION, VERSION
@@ -27,22 +27,22 @@ CAUSED_AT = STREAM_COLUMNS[1]
 """The column of a join's result with the time of the change that caused a row."""
 
 
-def plain_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int = 0) -> DataFrame:
+def plain_rows(workspace: Workspace, epoch: Epoch[BoundJoin], index: int = 0) -> DataFrame:
     """
     Read the new rows of a stream: its snapshot in a first load, afterwards the rows that its commits inserted.
 
     Args:
-        place: The place of the stream in FROM.
+        index: The index of the stream in FROM.
 
     Returns:
         The columns of the stream that the join uses, POSITION (bigint), VERSION (of the commit) and HAS_VALUE. A join
         with tables ignores rows without a value, except left joins under `kafka-0.10.0` (KIP-77).
     """
     bound, plan = epoch.bound, epoch.plan
-    stream, table = bound.streams[place], bound.table(place)
+    stream, table = bound.streams[index], bound.table(index)
     (versions,) = (part for part in plan.sources if part.name == stream.source)
     if plan.strategy == "incremental":
-        rows = _inserted(workspace, epoch, place, versions)
+        rows = _inserted(workspace, epoch, index, versions)
     else:
         rows = read_rows(workspace.spark, table, table.version)
         column = stream.order if bound.times else stream.event_time
@@ -55,7 +55,7 @@ def plain_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int = 0) ->
     if bound.join.window is None:
         is_left_of_old = bound.semantics == "kafka-0.10.0" and all(step.how != "inner" for step in bound.join.steps)
         rows = rows.where("TRUE" if is_left_of_old else has_value)
-    names = map(quote, bound.join.inputs[place].columns)
+    names = map(quote, bound.join.inputs[index].columns)
     return rows.selectExpr(
         *names,
         f"CAST({POSITION} AS BIGINT) AS {POSITION}",
@@ -64,31 +64,31 @@ def plain_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int = 0) ->
     )
 
 
-def position_of(column: str, kind: DataType) -> str:
+def position_of(column: str, data_type: DataType) -> str:
     """Return the SQL of the position of a time: days of a date, else as `time_as_number`."""
-    return f"unix_date({column})" if isinstance(kind, DateType) else time_as_number(column, kind)
+    return f"unix_date({column})" if isinstance(data_type, DateType) else time_as_number(column, data_type)
 
 
-def time_as_number(column: str, kind: DataType, *, by_date: bool = False) -> str:
+def time_as_number(column: str, data_type: DataType, *, by_date: bool = False) -> str:
     """
     Return the SQL of a time, itself SQL, as a number: microseconds since 1970, or the integer itself.
 
     Args:
         by_date: Whether only dates are compared: then each day has 24 hours.
     """
-    if isinstance(kind, DateType) and by_date:
+    if isinstance(data_type, DateType) and by_date:
         return f"unix_date({column}) * {DAY}L"
-    if isinstance(kind, TimestampNTZType):  # a timestamp without a zone counts as UTC
+    if isinstance(data_type, TimestampNTZType):  # a timestamp without a zone counts as UTC
         return f"unix_micros(CAST(concat(CAST({column} AS STRING), 'Z') AS TIMESTAMP))"
-    if isinstance(kind, (DateType, TimestampType)):
+    if isinstance(data_type, (DateType, TimestampType)):
         return f"unix_micros(CAST({column} AS TIMESTAMP))"
     return f"CAST({column} AS BIGINT)"
 
 
-def _inserted(workspace: Workspace, epoch: Epoch[BoundJoin], place: int, versions: SourceRange) -> DataFrame:
+def _inserted(workspace: Workspace, epoch: Epoch[BoundJoin], index: int, versions: SourceRange) -> DataFrame:
     """Return the inserted rows of a stream with POSITION and VERSION, without those of commits that rewrote rows."""
     bound, plan = epoch.bound, epoch.plan
-    stream, table = bound.streams[place], bound.table(place)
+    stream, table = bound.streams[index], bound.table(index)
     upstream = None
     names = list(bound.used(stream.source))
     if stream.source in bound.made:
@@ -121,9 +121,9 @@ def _inserted(workspace: Workspace, epoch: Epoch[BoundJoin], place: int, version
 
 def _never_earlier(workspace: Workspace, table: Table, versions: SourceRange, clock: int | None) -> str:
     """Return the SQL of the time of a commit of a stream: at least the time of the commit before it."""
-    reached, cases, at = clock, "", "unix_micros(_commit_timestamp)"
+    latest, cases, at = clock, "", "unix_micros(_commit_timestamp)"
     for commit in commits_since(workspace.engine, table, versions.read_after):
         if commit.changes_data and commit.version <= versions.to_version:
-            reached = micros(commit.at) if reached is None else max(reached, micros(commit.at))
-            cases += f" WHEN {commit.version} THEN {reached}L"
+            latest = micros(commit.at) if latest is None else max(latest, micros(commit.at))
+            cases += f" WHEN {commit.version} THEN {latest}L"
     return f"CASE _commit_version{cases} ELSE {at} END" if cases else at

@@ -92,7 +92,7 @@ def _prepare_load(
     plan = plan_epoch(bound.join.name, bound.definition, refresh, history, facts, result, backfill=backfill)
     if bound.state is not None:
         plan = replace(plan, writes=(_state_write(plan, TargetVersions.of_new(bound.state)), *plan.writes))
-    size = sum(bound.table(place).size for place in _places(bound))
+    size = sum(bound.table(index).size for index in _indexes(bound))
     return Prepared(replace(plan, stream=StreamInput(new_bytes=size)), history, bound)
 
 
@@ -117,7 +117,7 @@ def _prepare_next(
     if more and isinstance(plan.route, Idle):
         plan = replace(plan, reason="held-back: the new rows are later than rows that other inputs have yet to process")
     check_result(workspace, name, bound, result, history, backfill=False)
-    size = sum(_bytes(workspace, bound.table(place), plan) for place in _places(bound))
+    size = sum(_bytes(workspace, bound.table(index), plan) for index in _indexes(bound))
     plan = replace(plan, stream=StreamInput(last.clocks, size, more=more))
     if bound.state is not None:
         state = checked_state(workspace, bound, last, history, found.beside)
@@ -175,7 +175,7 @@ def _facts(
     return [replace(fact, epochs=epochs.get(fact.name, fact.epochs)) for fact in facts]
 
 
-def _places(bound: BoundJoin) -> range:
+def _indexes(bound: BoundJoin) -> range:
     return range(1 if bound.is_read_once else len(bound.streams))
 
 

@@ -111,10 +111,8 @@ class Replay:
                 hint=f"move the table at the address of the result away, then run `lakejoin run --select {name}`",
             )
         hint = f"run `lakejoin backfill --reset --select {name}` to recreate the result"
-        read_before = {source.name for source in last.sources}
-        reads_others = read_before != {
-            table.address.label for table in (*self.bound.sources, *self.bound.logs.values())
-        }
+        reads = {table.address.label for table in (*self.bound.sources, *self.bound.logs.values())}
+        reads_others = reads != {source.name for source in last.sources}
         is_of_options = bool(last.statement) and last.statement == self.bound.statement
         if not is_accepted or reads_others or is_of_options:
             check_definition(name, self.bound.definition, last.definition, hint)
@@ -126,15 +124,15 @@ class Replay:
 
     def entries(self) -> list[Entry]:
         """List the epochs to replay, newest first, back to the load or reset, or to an acceptance of the result."""
-        found = []
+        replayed = []
         committed = {entry.epoch: entry for entry in self.history.entries if entry.step == COMMITTED}
         for number in sorted(committed, reverse=True):
             entry = committed[number]
             if entry.strategy in ("load", "incremental", "reset", "flush"):
-                found.append(entry)
+                replayed.append(entry)
             if entry.strategy in BEGINNINGS:
                 break
-        return found
+        return replayed
 
     def differences(self) -> Iterator[Difference]:
         """
@@ -175,19 +173,18 @@ class Replay:
         return groups
 
     def _continues(self, before: Entry, entry: Entry) -> bool:
-        """
-        Return whether an epoch and the one before it have the rows that one epoch over the changes of both would have.
-
-        That is so if no change came behind the cut between them: each cut is then a prefix of the total order.
-        """
+        """Return whether an epoch and the one before it have the rows of one epoch over the changes of both."""
         if {before.strategy, entry.strategy} != {"incremental"} or entry.counts.get("behind_cut", 1):
             return False
         earlier = {source.name: source for source in before.sources}
         for source in entry.sources:
             known = self._workspace.file.sources.get(source.name)
             is_global = known is not None and known.kind == "global_table"
-            one = earlier[source.name]
-            if source.id != one.id or (source.to_version if is_global else source.from_version) != one.to_version:
+            previous = earlier[source.name]
+            if (
+                source.id != previous.id
+                or (source.to_version if is_global else source.from_version) != previous.to_version
+            ):
                 return False
         return True
 

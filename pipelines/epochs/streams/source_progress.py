@@ -2,13 +2,17 @@
 Find what is new in the inputs of a join with a stream; from this `find_cut` chooses where the next epoch ends.
 
 A stream that another join makes counts as pinned where the streams behind it were pinned: their rows that are not yet
-in its epochs come before all later rows.
+in its epochs come before all later rows. These rows carry the time of their cause: the times of the commits that wrote
+them do not matter, and a watermark may have moved without a new row, so the join records its positions.
 """
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
+
+from pyspark.sql.types import DateType, StructType
 
 from lakehouse.errors.errors import CannotContinue
 from lakehouse.ledger.entries import Entry, JoinHistory
@@ -19,6 +23,8 @@ from lakehouse.values.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.language import is_stream, reads, statement_of
+from pipelines.language.sql.lengths import DAY
+from pipelines.language.statement.semantics import ALWAYS
 from pipelines.plan.cut import NewCommit, NewCommits, find_cut
 
 LOOKS = 3
@@ -113,8 +119,8 @@ def new_commits(
     Return what is new in each source, and what came to it while the others were read.
 
     Args:
-        recorded: The versions that are already accounted for, by source.
-        clocks: The greatest times so far, by source.
+        recorded: The versions that are already accounted for.
+        clocks: The greatest times so far.
         goes_on: Whether the run continues to versions that it found before; the sources are then read once.
 
     Returns:
@@ -130,28 +136,28 @@ def new_commits(
         after, again = commits.look_again(workspace)
         if goes_on or attempt == LOOKS - 1 or not any(after.values()):
             break
-        bound = replace(bound, sources=tuple(again.get(place, table) for place, table in enumerate(bound.sources)))
+        bound = replace(bound, sources=tuple(again.get(index, table) for index, table in enumerate(bound.sources)))
     found = []
-    for place, table in enumerate(bound.sources):
+    for index, table in enumerate(bound.sources):
         name = table.address.label
         clock = None if bound.times else clocks.get(name)
         # At equal times a table's change precedes a stream's row, and the left stream precedes the right one.
-        is_last = place == 0 and bound.join.window is None
-        order = 0 if bound.is_self_join else place  # both names of one stream share a position
+        is_last = index == 0 and bound.join.window is None
+        order = 0 if bound.is_self_join else index  # both names of one stream share a position
         source = partial(NewCommits, name=name, place=order, clock=clock, is_last=is_last)
         if name in epochs:
             start, newest, later = recorded[name].to_epoch, epochs[name], upstream.later(name, epochs[name])
             found.append(source(recorded=start, newest=newest, commits=made[name], later=later))
-        elif place in commits.tables:
-            new, later = tuple(map(_arrival, commits.new[place])), _arrival(after[place][0]) if after[place] else None
-            found.append(source(recorded=commits.since[place], newest=table.version, commits=new, later=later))
+        elif index in commits.tables:
+            new, later = tuple(map(_arrival, commits.new[index])), _arrival(after[index][0]) if after[index] else None
+            found.append(source(recorded=commits.since[index], newest=table.version, commits=new, later=later))
     return found, bound
 
 
 @dataclass(frozen=True)
 class _Commits:
     """
-    The new commits with data of the sources that no other join makes, by the place of the source.
+    The new commits with data of the sources that no other join makes, by the index of the source.
 
     Args:
         since: The versions that are already accounted for.
@@ -165,14 +171,14 @@ class _Commits:
     @staticmethod
     def of(workspace: Workspace, bound: BoundJoin, recorded: Mapping[str, SourceVersions]) -> "_Commits":
         tables = {
-            place: table
-            for place, table in enumerate(bound.sources)
+            index: table
+            for index, table in enumerate(bound.sources)
             if source_kind(workspace, table) in ("stream", "table")
             and table.address.label in recorded
             and recorded[table.address.label].to_version <= table.version
         }
-        since = {place: recorded[table.address.label].to_version for place, table in tables.items()}
-        new = {place: _with_data(workspace, table, since[place]) for place, table in tables.items()}
+        since = {index: recorded[table.address.label].to_version for index, table in tables.items()}
+        new = {index: _with_data(workspace, table, since[index]) for index, table in tables.items()}
         return _Commits(tables, since, new)
 
     def look_again(self, workspace: Workspace) -> tuple[dict[int, list[Commit]], dict[int, Table]]:
@@ -180,7 +186,7 @@ class _Commits:
         with ThreadPoolExecutor() as executor:
             found = executor.map(partial(refresh, workspace.engine), self.tables.values())
             again = dict(zip(self.tables, found, strict=True))
-        after = {place: _with_data(workspace, again[place], table.version) for place, table in self.tables.items()}
+        after = {index: _with_data(workspace, again[index], table.version) for index, table in self.tables.items()}
         return after, again
 
 
@@ -190,11 +196,7 @@ def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
 
     Epochs of these results are read as a whole: epochs that end at different places would hold each other back.
 
-    Args:
-        names: The joins that run together.
-
-    Returns:
-        The versions to read up to, by source; empty if no join needs a common cut.
+    Return the versions to read up to, by source; empty if none of the joins that run together needs a common cut.
     """
     file = workspace.file
     if not any(sum(is_stream(file, other) for other in reads(file, name)) > 1 for name in file.joins):
@@ -210,14 +212,14 @@ def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
             if not any(after):
                 break
     new = []
-    for place, (table, later) in enumerate(zip(seen, after, strict=True)):
+    for index, (table, later) in enumerate(zip(seen, after, strict=True)):
         known = [commit for commit in reversed(table.commits) if commit.version <= table.version]
         commits = tuple(_arrival(commit) for commit in known if commit.changes_data)
         first = _arrival(later[0]) if later else None
         new.append(
             NewCommits(
                 name=table.address.label,
-                place=place,
+                place=index,
                 recorded=known[0].version - 1,
                 newest=table.version,
                 commits=commits,
@@ -246,7 +248,7 @@ def last_position(workspace: Workspace, entry: Entry) -> int | None:
 
 
 def source_kind(workspace: Workspace, table: Table) -> str:
-    """Return the kind of an input: the kind of its source, or `join` for another join."""
+    """Return the source kind of an input, or `join` for another join."""
     source = workspace.file.sources.get(table.address.label)
     return "join" if source is None else source.kind
 
@@ -260,5 +262,70 @@ def _arrival(commit: Commit) -> NewCommit:
 
 
 def _epoch(entry: Entry) -> NewCommit:
-    times = [passed.time for passed in entry.positions] or [0]
+    times = [position.time for position in entry.positions] or [0]
     return NewCommit(entry.epoch, times[0], until=times[-1])
+
+
+class UpstreamPosition(NamedTuple):
+    """
+    A position of a stream that another join makes.
+
+    Args:
+        time: In microseconds since 1970, at least the time of the position before it.
+        version: The version of the result that holds its rows; if it has none, the last version before it.
+        watermarks: The watermarks that moved at it, by column in lower case.
+    """
+
+    time: int
+    version: int
+    watermarks: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class UpstreamProgress:
+    """
+    The recorded progress of the epochs of another join that are read.
+
+    Args:
+        positions: The positions that the epochs passed, in order.
+        floors: Versions of the result, ascending, each with the least time that its rows count at.
+        watermarks: The watermarks after all of these epochs, by column in lower case.
+    """
+
+    positions: tuple[UpstreamPosition, ...]
+    floors: tuple[tuple[int, int], ...]
+    watermarks: Mapping[str, int]
+
+    def time_sql(self, position: str) -> str:
+        """Return the SQL of a row's time, from the column with the time of its cause and `_commit_version`."""
+        cases = " ".join(f"WHEN _commit_version <= {version} THEN {time}L" for version, time in self.floors)
+        return f"greatest({position}, CASE {cases} END)" if cases else position
+
+
+def upstream_progress(
+    history: JoinHistory, epochs: tuple[int, int], schema: StructType, timezone: str, clock: int | None
+) -> UpstreamProgress:
+    """
+    Return the progress that a join recorded of the stream that it makes, for the epochs (after, until] that are read.
+
+    `schema` has the columns of its result; `clock` is the greatest time of its earlier positions, None for a first
+    load, which reads its rows as they are.
+    """
+    (after, until), earlier = epochs, {}
+    if timezone != "UTC":  # days begin at another time where dates are compared with dates alone
+        earlier = {field.name.lower(): DAY for field in schema if isinstance(field.dataType, DateType)}
+
+    def lowered(watermarks: Mapping[str, int]) -> dict[str, int]:
+        return {name.lower(): watermark - earlier.get(name.lower(), 0) for name, watermark in watermarks.items()}
+
+    positions: list[UpstreamPosition] = []
+    floors: dict[int, int] = {}
+    time = ALWAYS if clock is None else clock
+    for entry in history.between(after, until) if clock is not None else ():
+        version = entry.result.version
+        assert version is not None
+        floors.setdefault(version, time)
+        for position in entry.positions:
+            time = max(time, position.time)
+            positions.append(UpstreamPosition(time, version, lowered(position.watermarks)))
+    return UpstreamProgress(tuple(positions), tuple(sorted(floors.items())), lowered(history.watermarks_at(until)))

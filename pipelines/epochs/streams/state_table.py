@@ -32,9 +32,9 @@ def state_schema(bound: BoundJoin) -> StructType:
         StructField(MATCHED, BooleanType()),
     ]
     rows = []
-    for place, name in enumerate(STATE_ROWS):
-        kinds = bound.table(place).schema
-        rows.append(StructField(name, StructType([kinds[column] for column in bound.join.inputs[place].columns])))
+    for index, name in enumerate(STATE_ROWS):
+        schema = bound.table(index).schema
+        rows.append(StructField(name, StructType([schema[column] for column in bound.join.inputs[index].columns])))
     return StructType([*identity, *rows])
 
 

@@ -22,8 +22,7 @@ from pipelines.epochs.tables.gate import gate_tables, prefetch
 from pipelines.epochs.views.gate import sources_of
 from pipelines.epochs.views.kind import ViewKind
 from pipelines.epochs.views.shape import Increment, Shape
-from pipelines.joins.changelog import changelog_rows
-from pipelines.joins.emission_rules import emitted
+from pipelines.joins.changelog import changelog_rows, emitted
 from pipelines.joins.kernel import change_set, touched_keys
 from pipelines.joins.timeline import timeline
 from pipelines.language import ResolvedQuery

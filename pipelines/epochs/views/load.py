@@ -28,10 +28,9 @@ from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.publish.appends import append_rows
-from pipelines.epochs.publish.declared_gate import gate_of_yours
+from pipelines.epochs.publish.gate import gate_of_yours
 from pipelines.epochs.publish.open_epoch import abandon_load, fence_of
-from pipelines.epochs.publish.publish import close, publishing_entry
+from pipelines.epochs.publish.publish import append_rows, close, publishing_entry
 from pipelines.epochs.views.in_key_order import rows_in_key_order
 from pipelines.epochs.views.reconcile import changelog_before, check_sources, checksum_at
 from pipelines.epochs.views.shape import Shape

@@ -14,7 +14,7 @@ from lakehouse.tables.table import find, get, read
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
-from pipelines.joins.filter import Subset
+from pipelines.joins.difference import Subset
 from pipelines.language import Condition, bind_condition
 from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.values import SourceRange

@@ -27,9 +27,8 @@ from pipelines.epochs.sources.duplicate_keys import EXAMPLES, Duplicate, duplica
 from pipelines.epochs.views.compute import computed, in_order, put_changes
 from pipelines.epochs.views.shape import Shape
 from pipelines.joins.changelog import missing_rows
-from pipelines.joins.filter import Subset, differing
-from pipelines.joins.hashed import hashed_meaning, hashed_rows
-from pipelines.joins.meaning import meaning
+from pipelines.joins.difference import Subset, differing
+from pipelines.joins.meaning import hashed_meaning, hashed_rows, meaning
 from pipelines.language import Input
 from pipelines.plan.values import Computed
 

@@ -24,18 +24,31 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.new_rows import NewRows
-from pipelines.joins.pairs import LATE, NULL_KEY, judged, timed
-from pipelines.joins.row_id import both_sides, hashed, identified, identified_by_hash, together
-from pipelines.joins.watermark_walk import Position, combined_steps, limit_rises, steps_at, walk
+from pipelines.joins.pairs import (
+    LATE,
+    NULL_KEY,
+    both_sides,
+    hashed,
+    identified,
+    identified_by_hash,
+    judged,
+    timed,
+    together,
+)
 from pipelines.joins.watermarks import (
     NOTHING_YET,
     PLACE,
     RANK,
     TIME,
+    Position,
+    combined_steps,
     limit,
+    limit_rises,
     limit_sql,
     limit_value,
+    steps_at,
     value,
+    walk,
     watermark_after,
     watermark_before,
     watermark_step,
@@ -52,18 +65,17 @@ WHOLE_RANGE = 2**62
 @dataclass(frozen=True, kw_only=True)
 class Ordered:
     """
-    The new rows of an epoch, in order.
+    The new rows of an epoch, in order: `rows` as `judged` returns them.
 
     Args:
-        rows: As `judged` returns them.
         all_rows: The same rows, for a query that reads all of them: it counts them if they are not counted yet.
         counted: Returns the values of `_aggregates`; waits for the query over `all_rows` if that counts them.
         steps: The input of `limit_steps`: the positions if they are few, else the rows.
         rises: The times at which the limit of each watermarked column rose; None if the positions are too many.
-        order_width: The width of time in the order that one task reads.
-        ends: The watermarks after all rows, by their places.
+        order_width: The range of time in the order that one task reads.
+        ends: The watermarks after all rows, by number.
         positions: Those that the epoch passed, with the watermarks of the result; a load passes one, the end, at 0.
-        clocks: The clocks of streams and watermarked columns after the epoch.
+        clocks: Those of streams and watermarked columns after the epoch.
         read: The counts of the feeds or snapshots that were read.
     """
 
@@ -92,43 +104,44 @@ def ordered_rows(
     Raises:
         CannotContinue: As `NewRows.facts` raises it.
     """
-    bound, places = epoch.bound, (0,) if epoch.bound.is_read_once else (0, 1)
-    streams = tuple(NewRows(workspace, epoch, place) for place in places)
-    found = _Streams(workspace, epoch, window_of(bound.join), streams)
+    bound, indexes = epoch.bound, (0,) if epoch.bound.is_read_once else (0, 1)
+    new_rows = tuple(NewRows(workspace, epoch, index) for index in indexes)
+    streams = _Streams(workspace, epoch, window_of(bound.join), new_rows)
     must_keep = must_keep or scratch.via_driver
-    in_order, by_commit = not must_keep and is_in_order(epoch), _is_by_commit(epoch)
-    stepped = found.with_steps(is_in_order=in_order)
+    # All rows of a commit share one position, unless a column orders them.
+    in_order, by_commit = not must_keep and is_in_order(epoch), epoch.plan.strategy == "incremental" and not bound.times
+    stepped = streams.with_steps(is_in_order=in_order)
     if by_commit:
-        placed = _placed_by_commit(found, scratch.keep("marked", stepped) if scratch.via_driver else stepped)
+        placed = _placed_by_commit(streams, scratch.keep("stepped", stepped) if scratch.via_driver else stepped)
     elif in_order:
-        placed = _placed_as_loaded(found, stepped)
+        placed = _placed_as_loaded(streams, stepped)
     else:
-        placed = _placed_row_by_row(found, stepped, is_whole=scratch.via_driver)
-    rows, aggregates = judged(placed.rows, bound.join, bound.semantics), _aggregates(found.numbers)
+        placed = _placed_row_by_row(streams, stepped, is_whole=scratch.via_driver)
+    rows, aggregates = judged(placed.rows, bound.join, bound.semantics), _aggregates(streams.numbers)
     observation = Observation()
     if (must_keep if by_commit else not in_order) or is_over_connect(workspace.spark):
-        unused = [*map(watermark_step, found.numbers), *map(watermark_before, found.numbers)]
+        unused = [*map(watermark_step, streams.numbers), *map(watermark_before, streams.numbers)]
         rows = scratch.keep("new_rows", rows.observe(observation, *aggregates).drop(*unused))
-        yield _ordered(found, placed, rows, rows, lambda: observation.get)
+        yield _ordered(streams, placed, rows, rows, lambda: observation.get)
     elif by_commit:
         rows = persisted(rows)
         try:
-            yield _ordered(found, placed, rows, rows.observe(observation, *aggregates), lambda: observation.get)
+            yield _ordered(streams, placed, rows, rows.observe(observation, *aggregates), lambda: observation.get)
         finally:
             unpersist(rows)
     else:
         counted = rows.agg(*aggregates).collect()[0].asDict()
-        yield _ordered(found, placed, rows, rows, lambda: counted)
+        yield _ordered(streams, placed, rows, rows, lambda: counted)
 
 
 def floors_of(epoch: Epoch[BoundJoin]) -> dict[int, int]:
-    """Return the watermarks before an epoch, by their places."""
+    """Return the watermarks before an epoch, by number."""
     watermarks = window_of(epoch.bound.join).watermarks
     known = [epoch.plan.stream.clocks.get(_clock(epoch.bound, n)) for n in range(len(watermarks))]
     if epoch.bound.semantics != "strict":
         known = [max((clock for clock in known if clock is not None), default=None)] * len(known)
-    pairs = enumerate(zip(known, watermarks, strict=True))
-    return {n: NOTHING_YET if clock is None else clock - watermark.lateness for n, (clock, watermark) in pairs}
+    latenesses = [watermark.lateness for watermark in watermarks]
+    return {n: NOTHING_YET if clock is None else clock - latenesses[n] for n, clock in enumerate(known)}
 
 
 def is_in_order(epoch: Epoch[BoundJoin]) -> bool:
@@ -144,7 +157,7 @@ def is_in_order(epoch: Epoch[BoundJoin]) -> bool:
         and bound.semantics == "strict"
         and not any(watermark.is_from_upstream for watermark in window.watermarks)
         and [(watermark.time.input, watermark.time.column) for watermark in window.watermarks]
-        == [(place, stream.event_time) for place, stream in enumerate(bound.streams)]
+        == [(index, stream.event_time) for index, stream in enumerate(bound.streams)]
         and all(each.allowance + window.watermarks[each.lesser].lateness >= 0 for each in window.bounds)
     )
 
@@ -167,41 +180,41 @@ class _Placed(NamedTuple):
     steps: DataFrame | None = None
 
 
-def _placed_by_commit(found: "_Streams", rows: DataFrame) -> _Placed:
-    made = [tuple(row) for row in steps_at(rows, found.window).collect()]
-    positions = walk(combined_steps([*made, *found.upstream_steps()]), [*floors_of(found.epoch).values()])
-    steps = found.as_steps(positions)
+def _placed_by_commit(streams: "_Streams", rows: DataFrame) -> _Placed:
+    of_rows = [tuple(row) for row in steps_at(rows, streams.window).collect()]
+    positions = walk(combined_steps([*of_rows, *streams.upstream_steps()]), [*floors_of(streams.epoch).values()])
+    steps = streams.as_steps(positions)
     return _Placed(rows.join(F.broadcast(steps), on=list(PLACE), how="inner"), positions=positions, steps=steps)
 
 
-def _placed_as_loaded(found: "_Streams", rows: DataFrame) -> _Placed:
-    nothing = {name(n): F.lit(NOTHING_YET) for n in found.numbers for name in (watermark_before, limit)}
-    after = {watermark_after(n): F.coalesce(watermark_step(n), F.lit(NOTHING_YET)) for n in found.numbers}
+def _placed_as_loaded(streams: "_Streams", rows: DataFrame) -> _Placed:
+    nothing = {name(n): F.lit(NOTHING_YET) for n in streams.numbers for name in (watermark_before, limit)}
+    after = {watermark_after(n): F.coalesce(watermark_step(n), F.lit(NOTHING_YET)) for n in streams.numbers}
     return _Placed(rows.withColumns(nothing | after))
 
 
-def _placed_row_by_row(found: "_Streams", rows: DataFrame, *, is_whole: bool) -> _Placed:
+def _placed_row_by_row(streams: "_Streams", rows: DataFrame, *, is_whole: bool) -> _Placed:
     """Order rows one by one; `is_whole` if one task reads all of them."""
     width = WHOLE_RANGE
     if not is_whole:
         first, last = rows.agg(F.min(TIME), F.max(TIME)).collect()[0]
         width = 1 if first is None else int(last - first) // limits.TIME_PARTS + 1
-    events = rows.unionByName(found.floor(), allowMissingColumns=True)
-    return _Placed(with_watermarks(events, found.window, width), width)
+    events = rows.unionByName(streams.floor(), allowMissingColumns=True)
+    return _Placed(with_watermarks(events, streams.window, width), width)
 
 
 def _ordered(
-    found: "_Streams", placed: _Placed, rows: DataFrame, all_rows: DataFrame, counted: Callable[[], Mapping[str, Any]]
+    streams: "_Streams", placed: _Placed, rows: DataFrame, all_rows: DataFrame, counted: Callable[[], Mapping[str, Any]]
 ) -> Ordered:
-    facts = [new_rows.facts() for new_rows in found.streams]
+    facts = [new_rows.facts() for new_rows in streams.streams]
     positions, steps, rises = placed.positions, placed.steps, None
     if positions is None:
-        ends = found.ends(counted())
-        steps = found.with_end(rows, counted()["last"], ends) if found.is_from_upstream else rows
+        ends = streams.ends(counted())
+        steps = streams.with_end(rows, counted()["last"], ends) if streams.is_from_upstream else rows
     else:
-        ends = dict(enumerate(positions[-1].after)) if positions else floors_of(found.epoch)
+        ends = dict(enumerate(positions[-1].after)) if positions else floors_of(streams.epoch)
         if len(positions) <= limits.CONSTANT_POSITIONS:
-            rises = {n: limit_rises(positions, found.window, n) for n in found.numbers}
+            rises = {n: limit_rises(positions, streams.window, n) for n in streams.numbers}
     return Ordered(
         rows=rows,
         all_rows=all_rows,
@@ -210,8 +223,8 @@ def _ordered(
         rises=rises,
         order_width=placed.order_width,
         ends=ends,
-        positions=found.passed(positions, ends),
-        clocks=found.clocks(ends),
+        positions=streams.passed(positions, ends),
+        clocks=streams.clocks(ends),
         read={name: sum(each[name] for each in facts) for name in facts[0]},
     )
 
@@ -236,21 +249,19 @@ class _Streams:
     def with_steps(self, *, is_in_order: bool) -> DataFrame:
         bound = self.epoch.bound
         wrapped = []
-        for place, new_rows in enumerate(self.streams):
-            rows = hashed(new_rows.frame.withColumnRenamed(POSITION, TIME), bound.join, place)
+        for index, new_rows in enumerate(self.streams):
+            rows = hashed(new_rows.frame.withColumnRenamed(POSITION, TIME), bound.join, index)
             # Numbering sorts the rows at each of several reads; one check whether they need numbers costs less.
             by_hash = identified_by_hash(rows) if is_in_order else None
-            wrapped.append(identified(rows, bound.join, place) if by_hash is None else by_hash)
+            wrapped.append(identified(rows, bound.join, index) if by_hash is None else by_hash)
         rows = both_sides(wrapped[0], bound.join) if bound.is_read_once else together(*wrapped)
         return with_steps(timed(rows, bound.join), self.window, bound.semantics)
 
     def as_steps(self, positions: Sequence[Position]) -> DataFrame:
-        kinds = [StructField(name, IntegerType() if name == RANK else LongType()) for name in PLACE]
-        kinds += [
-            StructField(name(n), LongType()) for name in (watermark_before, watermark_after) for n in self.numbers
-        ]
-        known = [(one.time, one.rank, one.version, *one.before, *one.after) for one in positions]
-        steps = literal(self.workspace.spark, known, StructType(kinds))
+        columns = [*PLACE, *(name(n) for name in (watermark_before, watermark_after) for n in self.numbers)]
+        fields = [StructField(name, IntegerType() if name == RANK else LongType()) for name in columns]
+        rows = [(each.time, each.rank, each.version, *each.before, *each.after) for each in positions]
+        steps = literal(self.workspace.spark, rows, StructType(fields))
         return steps.withColumns({limit(n): F.expr(limit_sql(self.window, n, watermark_before)) for n in self.numbers})
 
     def with_end(self, rows: DataFrame, last: int | None, ends: Mapping[int, int]) -> DataFrame:
@@ -264,27 +275,27 @@ class _Streams:
         """Return the watermarks before the epoch, as a row that comes before all others."""
         floors = floors_of(self.epoch)
         watermarks = [F.lit(floor).cast("bigint").alias(watermark_step(n)) for n, floor in floors.items()]
-        place = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(RANK), F.lit(-1).cast("bigint").alias(VERSION))
-        return self.workspace.spark.range(1).select(F.lit(2).alias(SIDE), *place, *watermarks)
+        position = (F.lit(NOTHING_YET).alias(TIME), F.lit(2).alias(RANK), F.lit(-1).cast("bigint").alias(VERSION))
+        return self.workspace.spark.range(1).select(F.lit(2).alias(SIDE), *position, *watermarks)
 
     def upstream_steps(self) -> Iterator[tuple[int | None, ...]]:
         """Return the watermark steps that upstream joins recorded, as `steps_at` returns them for rows."""
-        for place, new_rows in enumerate(self.streams):
+        for index, new_rows in enumerate(self.streams):
             for position in () if new_rows.upstream is None else new_rows.upstream.positions:
-                watermarks = self._by_place(place, position.watermarks)
-                rank = 0 if self.window.is_self_join else place
+                watermarks = self._by_number(index, position.watermarks)
+                rank = 0 if self.window.is_self_join else index
                 yield (position.time, rank, position.version, *(watermarks.get(n) for n in self.numbers))
 
     def ends(self, counted: Mapping[str, Any]) -> dict[int, int]:
         """Return the watermarks after rows that are ordered one by one, and after all epochs of upstream joins."""
-        found = {n: counted[f"mark{n}"] for n in self.numbers}
-        for place, new_rows in enumerate(self.streams):
-            found |= {} if new_rows.upstream is None else self._by_place(place, new_rows.upstream.watermarks)
-        return {n: floor if found[n] is None else max(floor, found[n]) for n, floor in floors_of(self.epoch).items()}
+        ends = {n: counted[f"watermark{n}"] for n in self.numbers}
+        for index, new_rows in enumerate(self.streams):
+            ends |= {} if new_rows.upstream is None else self._by_number(index, new_rows.upstream.watermarks)
+        return {n: floor if ends[n] is None else max(floor, ends[n]) for n, floor in floors_of(self.epoch).items()}
 
-    def _by_place(self, place: int, watermarks: Mapping[str, int]) -> dict[int, int]:
-        """Return the watermarks of a stream by their places; of a stream that is read once, those of both sides."""
-        inputs = (0, 1) if self.epoch.bound.is_read_once else (place,)
+    def _by_number(self, index: int, watermarks: Mapping[str, int]) -> dict[int, int]:
+        """Return the watermarks of a stream by their numbers; of a stream that is read once, those of both sides."""
+        inputs = (0, 1) if self.epoch.bound.is_read_once else (index,)
         columns = {n: self.window.watermarks[n].time.column.lower() for side in inputs for n in self.window.of(side)}
         return {n: watermarks[column] for n, column in columns.items() if column in watermarks}
 
@@ -294,21 +305,20 @@ class _Streams:
             return ()  # no other join reads a result that `order_by` orders
         if positions is None:
             return (StreamPosition(0, self._carried(ends)),)
-        known: dict[str, int] = {}  # the first position records all watermarks
-        found = []
+        before: dict[str, int] = {}  # the first position records all watermarks
+        recorded = []
         for position in positions:
             after = self._carried(dict(enumerate(position.after)))
-            found.append(
-                StreamPosition(position.time, {name: far for name, far in after.items() if far != known.get(name)})
-            )
-            known = after
-        return tuple(found)
+            moved = {name: watermark for name, watermark in after.items() if watermark != before.get(name)}
+            recorded.append(StreamPosition(position.time, moved))
+            before = after
+        return tuple(recorded)
 
     def _carried(self, watermarks: Mapping[int, int]) -> dict[str, int]:
         """Return the watermarks of the result: no row that arrives or expires later lies before them."""
         carried = self.epoch.bound.join.carried
-        far = {name: min(watermarks[n], limit_value(self.window, n, watermarks)) for name, n in carried}
-        return {name: watermark for name, watermark in far.items() if watermark != NOTHING_YET}
+        least = {name: min(watermarks[n], limit_value(self.window, n, watermarks)) for name, n in carried}
+        return {name: watermark for name, watermark in least.items() if watermark != NOTHING_YET}
 
     def clocks(self, ends: Mapping[int, int]) -> dict[str, int]:
         """Return the clocks of streams and watermarked columns after the epoch, from the watermarks at its end."""
@@ -317,15 +327,8 @@ class _Streams:
             for source in bound.join.sources if bound.is_read_once else (new_rows.source,):
                 if new_rows.newest_time is not None:
                     clocks[source] = max(new_rows.newest_time, clocks.get(source, new_rows.newest_time))
-        for n, end in ends.items():
-            if end != NOTHING_YET:
-                clocks[_clock(bound, n)] = end + self.window.watermarks[n].lateness
-        return clocks
-
-
-def _is_by_commit(epoch: Epoch[BoundJoin]) -> bool:
-    """Return whether all rows of a commit share one position."""
-    return epoch.plan.strategy == "incremental" and not epoch.bound.times
+        moved = {n: end for n, end in ends.items() if end != NOTHING_YET}
+        return clocks | {_clock(bound, n): end + self.window.watermarks[n].lateness for n, end in moved.items()}
 
 
 def _clock(bound: BoundJoin, number: int) -> str:
@@ -338,7 +341,7 @@ def _aggregates(numbers: range) -> list[Column]:
         F.count(F.expr(f"IF({LATE}, 1, NULL)")).alias("late"),
         F.count(F.expr(f"IF({NULL_KEY} AND NOT {LATE}, 1, NULL)")).alias("null_keys"),
         F.max(F.expr(f"IF({SIDE} < 2, {TIME}, NULL)")).alias("last"),  # without the floor
-        *(F.max(watermark_step(n)).alias(f"mark{n}") for n in numbers),
+        *(F.max(watermark_step(n)).alias(f"watermark{n}") for n in numbers),
         *(F.min(value(n)).alias(f"from{n}") for n in numbers),
         *(F.max(value(n)).alias(f"to{n}") for n in numbers),
     ]

@@ -23,8 +23,7 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.state_table import BOTH, STATE_ROWS, state_schema
 from pipelines.joins.expiry import KEEP, OP
-from pipelines.joins.pairs import EXPIRED, LATE, NOT_JOINABLE, NULL_KEY, as_buffered, judged, outer_sides
-from pipelines.joins.row_id import both_sides
+from pipelines.joins.pairs import EXPIRED, LATE, NOT_JOINABLE, NULL_KEY, as_buffered, both_sides, judged, outer_sides
 from pipelines.joins.watermarks import NOTHING_YET, limit, limit_value, watermark_before, window_of
 from pipelines.language import ResolvedQuery
 from pipelines.language.statement.added_columns import IDENTITY, MATCHED, SIDE
@@ -61,7 +60,7 @@ def read_buffered(
     stays buffered on a side until it expires there.
 
     Args:
-        watermarks: The watermarks before the epoch, by their places.
+        watermarks: The watermarks before the epoch, by number.
         scratch: Keeps them on the driver if they and the new rows are few.
     """
     bound, plan = epoch.bound, epoch.plan

@@ -16,7 +16,7 @@ from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.published import read_range
 from pipelines.commands.validate import validate_joins
-from pipelines.epochs.lookup import compute, reading
+from pipelines.epochs.lookup import kind, reading
 from pipelines.epochs.lookup.reading import StreamSources
 from pipelines.epochs.sources import lookups
 from pipelines.language import Link
@@ -219,12 +219,12 @@ def loaded(spark: SparkSession, tmp_path: Path) -> Readers:
 
 def as_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look up by `=` what `<=>` compares."""
-    look_up = compute.look_up
+    look_up = kind.look_up
 
     def plain(rows: DataFrame, link: Link, *given: Any, **options: Any) -> DataFrame:
         return look_up(rows, replace(link, null_safe=()), *given, **options)
 
-    monkeypatch.setattr(compute, "look_up", plain)
+    monkeypatch.setattr(kind, "look_up", plain)
 
 
 @pytest.mark.parametrize("by_literals", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -268,7 +268,7 @@ def test_a_key_with_a_null_that_a_result_holds_twice_stops_the_epoch(
     def is_refused() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(EpochPlan, "via_driver", few)
-            for module, name in ((lookups, "rows_of"), (reading, "rows_of"), (compute, "read_rows")):
+            for module, name in ((lookups, "rows_of"), (reading, "rows_of"), (kind, "read_rows")):
                 patch.setattr(module, name, doubled(getattr(module, name)))
             with pytest.raises(DuplicateKey) as told:
                 loaded.load().run(loaded.spark, select=["by_both"])

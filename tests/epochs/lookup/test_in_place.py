@@ -11,8 +11,8 @@ from lakehouse import limits
 from lakehouse.errors.errors import AnotherRun, BrokenEpoch, GateFailed
 from lakehouse.publish.stage import Deferred
 from lakehouse.session import writing
-from pipelines.epochs.lookup.compute import Lookups
-from pipelines.epochs.publish import appends
+from pipelines.epochs.lookup.kind import Lookups
+from pipelines.epochs.publish import publish
 from tests.epochs.lookup import test_streams
 from tests.epochs.lookup.clicks import Clicks
 from tests.lake import only
@@ -153,15 +153,15 @@ def test_a_run_that_was_taken_for_dead_appends_nothing_any_more(
     loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one run is about to append, another abandons its epoch: on object stores no lock makes it wait."""
-    lake, real = loaded_clicks, appends.append
+    lake, real = loaded_clicks, publish.append
     later(lake)
 
     def slowly(rows: DataFrame, *given: Any, **options: Any) -> None:
-        monkeypatch.setattr(appends, "append", real)
+        monkeypatch.setattr(publish, "append", real)
         only(lake.stream().run(lake.spark))
         real(rows, *given, **options)
 
-    monkeypatch.setattr(appends, "append", slowly)
+    monkeypatch.setattr(publish, "append", slowly)
     with pytest.raises(AnotherRun):
         lake.stream().run(lake.spark)
     assert [step for step, _ in written(lake)][2:] == ["publishing", "abandoned", "publishing", "committed"]

@@ -19,7 +19,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.published import read_range
 from pipelines.commands.validate import validate_joins
 from pipelines.epochs.views import load
-from pipelines.joins import kernel, pairing, partners
+from pipelines.joins import kernel, pairing
 from pipelines.plan.values import EpochPlan
 from tests.lake import Lake, only
 
@@ -441,7 +441,7 @@ THROUGH = "SELECT a.aid, b.bid, g.g, b.w FROM a LEFT JOIN g ON a.v = g.gid FULL 
 
 def no_row_refers(lake: Pairs, patch: pytest.MonkeyPatch) -> None:
     """Forget the rows of the left side that look up a row with the value of a touched row."""
-    patch.setattr(partners, "referring_keys", lambda place, keys, *_: keys.where("false"))
+    patch.setattr(pairing, "referring_keys", lambda place, keys, *_: keys.where("false"))
 
 
 @pytest.mark.parametrize(

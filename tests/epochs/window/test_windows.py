@@ -21,7 +21,7 @@ from lakehouse.errors.errors import (
 )
 from lakehouse.session import session, writing
 from pipelines import Pipeline
-from pipelines.epochs.publish import appends
+from pipelines.epochs.publish import publish
 from pipelines.epochs.window import ordered_rows
 from tests.epochs.lookup.clicks import commit_at
 from tests.joins.oracle import Bound, Oracle
@@ -211,7 +211,7 @@ def test_an_append_that_upkeep_of_the_table_disturbed_is_tried_again(
     spark, join, tried = streams.spark, streams.join(), []
     join.run(spark)
     streams.come("left", (1, "a", 0), second=10)
-    append = appends.append
+    append = publish.append
 
     def disturbed(*args: Any, **options: Any) -> None:
         tried.append(args[1].label)
@@ -219,7 +219,7 @@ def test_an_append_that_upkeep_of_the_table_disturbed_is_tried_again(
             raise RuntimeError("[DELTA_CONCURRENT_DELETE_READ] as OPTIMIZE makes it")
         append(*args, **options)
 
-    monkeypatch.setattr(appends, "append", disturbed)
+    monkeypatch.setattr(publish, "append", disturbed)
     assert only(join.run(spark)).counts["buffered"] == 1
     assert (tried, streams.waits()) == (["result__state"] * 2, [1])
 

@@ -1,10 +1,12 @@
 """Run the gates of what an epoch is about to publish: the built-in one of its kind, then those of the pipeline file."""
 
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import DataFrame
 
-from expectations.validation import Verdict
+from expectations.catalogue import of_rows
+from expectations.validation import Verdict, judge
 from lakehouse.errors.remedies import Remedy
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
@@ -12,10 +14,26 @@ from lakehouse.publish.writes import Merge
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Kind, Prefetched
-from pipelines.epochs.publish.declared_gate import gate_of_yours
 
 OF_YOURS = "correct the sources and run again, correct the `expectations` of the join, or set `on_failed_gate: warn`"
 """The hint for findings of the expectations that the pipeline file declares."""
+
+
+def gate_of_yours(workspace: Workspace, name: str, rows: Callable[[], DataFrame]) -> tuple[Verdict, Verdict]:
+    """
+    Validate rows against the row-level expectations that the pipeline file declares; a changelog source has none.
+
+    `rows` is called only if expectations are declared.
+
+    Returns:
+        The verdict that stops the epoch, and the verdict that becomes warnings in its report and in the ledger.
+    """
+    join = workspace.file.joins.get(name)
+    declared = of_rows(join.expectations) if join is not None else ()
+    if join is None or not declared:
+        return Verdict(), Verdict()
+    verdict = judge(name, rows(), declared)
+    return (Verdict(), verdict) if join.on_failed_gate == "warn" else (verdict, Verdict())
 
 
 def gated(

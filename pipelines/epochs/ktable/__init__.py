@@ -1,1 +1,0 @@
-"""Epochs of the KTables of changelog sources."""
