@@ -1,33 +1,29 @@
 """The binding of a join to its current tables: real column names, key types, columns of the result."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    DataType,
-    LongType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from expectations.catalogue import columns_of
 from lakehouse.errors.errors import Fault, PipelineFileError
 from lakehouse.tables.table import Table, find
 from lakehouse.values.compare import char_type, common_type, incomparable, plain_schema
 from lakehouse.values.recorded import STATE
-from pipelines.binding.bound import IDENTITY_TYPE, BoundJoin, rows_of
+from pipelines.binding.bound import IDENTITY_TYPE, BoundJoin, Found, result_columns, rows_of
 from pipelines.binding.input_tables import get_input, get_log
-from pipelines.binding.schema_diff import Found, result_columns
-from pipelines.binding.streams import fitted, stream_inputs
+from pipelines.binding.sources import fitted, stream_inputs
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.meaning import meaning
 from pipelines.language import (
     CHANGELOG_COLUMNS,
     ROW_COLUMNS,
     STREAM_COLUMNS,
+    Input,
     Link,
     Pairing,
     ResolvedQuery,
@@ -44,6 +40,10 @@ from pipelines.plan.sharing import is_read_once, is_single_store
 KEYED = ("table", "global_table")
 """The kinds of sources whose key may have parts that are null."""
 WITHOUT_IT = "leave the column out or extract what you need"
+NULLABLE = (
+    "the table is the result of a join in which a row may lack a side: parts of its key may be null",
+    "write `nullable_key: true` if such rows are rows like others, or `nullable_key: false` to skip them",
+)
 
 
 def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> BoundJoin:
@@ -73,13 +73,13 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
     if join.window is None and not is_read:
         join = replace(join, looking_up=(), carried=())  # no other join reads the watermarks of the result
     join = fitted(workspace, join, tables)
-    types, schema = _key_types(workspace, join, tables), _result_schema(workspace, join, tables)
+    binding = _Binding(workspace, join, tables)
+    types, schema = binding.key_types(), binding.result_schema()
     if join.pairing is not None:
-        types = (*types, _value_types(workspace, join, join.pairing, tables))
-    _must_expect_columns(workspace, name, schema.fieldNames())
+        types = (*types, binding.value_types(join.pairing))
     changelog = workspace.changelog(name)
-    if changelog is not None:
-        _must_be_free(workspace, join)
+    binding.refuse(_expectation_faults(workspace, name, schema.fieldNames()))
+    binding.refuse([] if changelog is None else _changelog_faults(join))
     return BoundJoin(
         join=join,
         definition=definition,
@@ -114,71 +114,148 @@ def _logs(workspace: Workspace, name: str, tables: Mapping[str, Table]) -> dict[
     return {source: get_log(workspace, source, tables[source]) for source in read}
 
 
-def _must_expect_columns(workspace: Workspace, name: str, columns: Sequence[str]) -> None:
-    faults = []
-    for place, declared in enumerate(workspace.file.joins[name].expectations):
+def _expectation_faults(workspace: Workspace, name: str, columns: Sequence[str]) -> Iterator[Fault]:
+    for index, declared in enumerate(workspace.file.joins[name].expectations):
         for expectation, arguments in declared.items():
-            where = f"joins.{name}.expectations.{place}.{expectation}"
-            unknown = [column for column in columns_of(arguments) if column not in columns]
-            hints = (nearest(column, columns) or f"the columns are {', '.join(columns)}" for column in unknown)
-            faults += [
-                Fault(where, f"`{column}` is not a column of the result", hint)
-                for column, hint in zip(unknown, hints, strict=True)
-            ]
-    if faults:
-        raise PipelineFileError(workspace.file.pipeline, faults)
+            for column in columns_of(arguments):
+                if column not in columns:
+                    path = f"joins.{name}.expectations.{index}.{expectation}"
+                    hint = nearest(column, columns) or f"the columns are {', '.join(columns)}"
+                    yield Fault(path, f"`{column}` is not a column of the result", hint)
 
 
-def _must_be_free(workspace: Workspace, join: ResolvedQuery) -> None:
-    """Check that no output has the name of a column that the changelog adds."""
-    faults = [
-        Fault(f"joins.{join.name}.sql", f"SELECT: `{output.name}` is a column of the changelog", "give it another name")
-        for output in join.outputs
-        if output.name.lower() in CHANGELOG_COLUMNS
-    ]
-    if faults:
-        raise PipelineFileError(workspace.file.pipeline, faults)
+def _changelog_faults(join: ResolvedQuery) -> Iterator[Fault]:
+    for output in join.outputs:
+        if output.name.lower() in CHANGELOG_COLUMNS:
+            problem = f"SELECT: `{output.name}` is a column of the changelog"
+            yield Fault(f"joins.{join.name}.sql", problem, "give it another name")
 
 
-def _key_types(
-    workspace: Workspace, join: ResolvedQuery, tables: Mapping[str, Table]
-) -> tuple[tuple[DataType, ...], ...]:
-    """Return the types in which keys are compared, for each input; the inputs that key the result have the same."""
-    path = f"joins.{join.name}.sql"
-    faults = [
-        Fault(path, f"{item.alias}.{column} is {kind.simpleString()}, which cannot be compared", WITHOUT_IT)
-        for item in join.inputs
-        for column, kind in _types(item.columns, tables[item.source]).items()
-        if incomparable(StructType([tables[item.source].schema[column]]))
-    ]
-    faults += [*_padding_faults(join, tables), *_null_faults(workspace, tables)]
-    compared = _Compared(path)
-    own = _key_of(join, tables, join.members[0])
-    for label, kind in own:
-        if common_type(kind, kind) is None:
-            faults.append(Fault(path, f"{label} is {kind.simpleString()}, which cannot be a key", "choose another key"))
-    member_types = tuple(kind for _, kind in own)
-    for place in join.sharing:
-        before = [(label, kind) for (label, _), kind in zip(own, member_types, strict=True)]
-        member_types = compared.types(before, _key_of(join, tables, place))
-    types = dict.fromkeys(join.members, member_types)
-    for place in join.members[1:]:
-        if place not in join.sharing:  # it has a part of the key of its own
-            part = _key_of(join, tables, place)
-            types[place] = compared.types(part, part)
-    for link in join.links:
-        kinds = _reference_types(workspace, join, link, tables)
-        labels = [label.replace("`", "") for label in link.expressions]
-        types[link.input] = compared.types([*zip(labels, kinds, strict=True)], _key_of(join, tables, link.input))
-    faults += compared.faults
-    if faults:
-        raise PipelineFileError(workspace.file.pipeline, faults)
-    return tuple(types.get(place, ()) for place in range(len(join.inputs)))
+@dataclass(frozen=True)
+class _Binding:
+    """A join and the tables of its inputs, by source: the types of its keys, its values and its columns."""
 
+    workspace: Workspace
+    join: ResolvedQuery
+    tables: Mapping[str, Table]
 
-def _key_of(join: ResolvedQuery, tables: Mapping[str, Table], place: int) -> list[tuple[str, DataType]]:
-    item = join.inputs[place]
-    return [(f"{item.alias}.{name}", kind) for name, kind in _types(item.key, tables[item.source]).items()]
+    @property
+    def _path(self) -> str:
+        return f"joins.{self.join.name}.sql"
+
+    def refuse(self, faults: Iterable[Fault]) -> None:
+        """Raise `PipelineFileError` with all faults, if any exist."""
+        if every := list(faults):
+            raise PipelineFileError(self.workspace.file.pipeline, every)
+
+    def key_types(self) -> tuple[tuple[DataType, ...], ...]:
+        """Return the types in which keys are compared, for each input; the inputs that key the result have the same."""
+        join = self.join
+        faults = [*self._incomparable(), *self._padding_faults(), *self._null_faults()]
+        compared = _Compared(self._path)
+        own = self._key_of(join.members[0])
+        for label, data_type in own:
+            if common_type(data_type, data_type) is None:
+                problem = f"{label} is {data_type.simpleString()}, which cannot be a key"
+                faults.append(Fault(self._path, problem, "choose another key"))
+        member_types = tuple(data_type for _, data_type in own)
+        for index in join.sharing:
+            before = [(label, data_type) for (label, _), data_type in zip(own, member_types, strict=True)]
+            member_types = compared.types(before, self._key_of(index))
+        types = dict.fromkeys(join.members, member_types)
+        for index in join.members[1:]:
+            if index not in join.sharing:  # it has a part of the key of its own
+                part = self._key_of(index)
+                types[index] = compared.types(part, part)
+        for link in join.links:
+            labels = [label.replace("`", "") for label in link.expressions]
+            references = [*zip(labels, self._reference_types(link), strict=True)]
+            types[link.input] = compared.types(references, self._key_of(link.input))
+        self.refuse([*faults, *compared.faults])
+        return tuple(types.get(index, ()) for index in range(len(join.inputs)))
+
+    def value_types(self, pairing: Pairing) -> tuple[DataType, ...]:
+        """Return the types in which the values of a pairing are compared."""
+        sides = []
+        for link, values in zip(pairing.links, pairing.values, strict=True):
+            labels = [value.replace("`", "") for value in values]
+            sides.append([*zip(labels, self._expression_types(link.over, values), strict=True)])
+        compared = _Compared(self._path, "their values", "cast one of them to the type of the other")
+        types = compared.types(*sides)
+        self.refuse(compared.faults)
+        return tuple(
+            StructType([StructField("value", data_type)]) if is_null_safe else data_type
+            for data_type, is_null_safe in zip(types, pairing.null_safe, strict=True)
+        )
+
+    def result_schema(self) -> StructType:
+        """Return the columns of the SELECT list."""
+        try:
+            schema = meaning([self._rows_of(item) for item in self.join.inputs], self.join).schema
+        except AnalysisException as error:
+            raise self._refused_by_spark(error) from error
+        problem = "has a type that cannot be compared"
+        self.refuse(Fault(self._path, f"SELECT: {name} {problem}", "cast it") for name in incomparable(schema))
+        return schema
+
+    def _incomparable(self) -> Iterator[Fault]:
+        for item in self.join.inputs:
+            for column in item.columns:
+                field = self.tables[item.source].schema[column]
+                if incomparable(StructType([field])):
+                    shown = f"{item.alias}.{column} is {field.dataType.simpleString()}"
+                    yield Fault(self._path, f"{shown}, which cannot be compared", WITHOUT_IT)
+
+    def _padding_faults(self) -> Iterator[Fault]:
+        chars: dict[tuple[str, ...], str] = {
+            (item.alias, field.name): declared
+            for item in self.join.inputs
+            for field in self.tables[item.source].schema
+            if (declared := char_type(field)) is not None
+        }
+        clauses = [
+            *(("SELECT", output.expression) for output in self.join.outputs),
+            *(("ON", step.on) for step in self.join.steps),
+            *([] if self.join.where is None else [("WHERE", self.join.where)]),
+        ]
+        for clause, sql in clauses if chars else ():
+            for found in padded_comparisons(sql, chars):
+                yield Fault(self._path, f"{clause}: {found.problem}", found.hint)
+
+    def _null_faults(self) -> Iterator[Fault]:
+        """Yield a fault for each source whose key may have nulls if the file does not say what they mean."""
+        for name, table in self.tables.items():
+            source = self.workspace.file.sources.get(name)
+            if source is None or source.nullable_key is not None or source.kind not in KEYED:
+                continue
+            if {column.lower() for column in table.nullable_key}.intersection(column.lower() for column in source.key):
+                yield Fault(f"sources.{name}", *NULLABLE)
+
+    def _key_of(self, index: int) -> list[tuple[str, DataType]]:
+        item = self.join.inputs[index]
+        return [(f"{item.alias}.{name}", self.tables[item.source].schema[name].dataType) for name in item.key]
+
+    def _reference_types(self, link: Link) -> list[DataType]:
+        if not link.overs:
+            return self._expression_types(link.over, link.expressions)
+        parts = zip(link.overs, link.expressions, strict=True)
+        return [self._expression_types(index, [part])[0] for index, part in parts]
+
+    def _expression_types(self, index: int, expressions: Sequence[str]) -> list[DataType]:
+        item = self.join.inputs[index]
+        try:
+            rows = self._rows_of(item).alias(item.alias)
+            return [field.dataType for field in rows.select(*map(F.expr, expressions)).schema]
+        except AnalysisException as error:
+            raise self._refused_by_spark(error) from error
+
+    def _rows_of(self, item: Input) -> DataFrame:
+        table = self.tables[item.source]
+        return rows_of(self.workspace, item, table, table.version)
+
+    def _refused_by_spark(self, error: AnalysisException) -> PipelineFileError:
+        fault = Fault(self._path, f"Spark rejects the statement: {str(error).strip().splitlines()[0]}")
+        return PipelineFileError(self.workspace.file.pipeline, [fault])
 
 
 class _Compared:
@@ -195,105 +272,12 @@ class _Compared:
 
     def types(self, one: Sequence[tuple[str, DataType]], other: Sequence[tuple[str, DataType]]) -> tuple[DataType, ...]:
         """Return the types in which values of one key, or of a reference, and of another key are compared."""
-        found = []
+        types = []
         for (here, mine), (there, theirs) in zip(one, other, strict=True):
-            kind = common_type(mine, theirs)
-            found.append(kind or theirs)
-            if kind is None:
+            common = common_type(mine, theirs)
+            types.append(common or theirs)
+            if common is None:
                 problem = f"ON: {here} is {mine.simpleString()} and {there} is {theirs.simpleString()}: values"
                 problem = f"{problem} of these types do not compare one to one, as {self._what} must"
                 self.faults.append(Fault(self._path, problem, self._hint))
-        return tuple(found)
-
-
-def _padding_faults(join: ResolvedQuery, tables: Mapping[str, Table]) -> Iterator[Fault]:
-    chars: dict[tuple[str, ...], str] = {
-        (item.alias, field.name): kind
-        for item in join.inputs
-        for field in tables[item.source].schema
-        if (kind := char_type(field)) is not None
-    }
-    clauses = [
-        *(("SELECT", output.expression) for output in join.outputs),
-        *(("ON", step.on) for step in join.steps),
-        *([] if join.where is None else [("WHERE", join.where)]),
-    ]
-    for clause, sql in clauses if chars else ():
-        for found in padded_comparisons(sql, chars):
-            yield Fault(f"joins.{join.name}.sql", f"{clause}: {found.problem}", found.hint)
-
-
-def _null_faults(workspace: Workspace, tables: Mapping[str, Table]) -> Iterator[Fault]:
-    """Yield a fault for each source in which parts of the key may be null, if the file does not say what that means."""
-    for name, table in tables.items():
-        source = workspace.file.sources.get(name)
-        if source is None or source.nullable_key is not None or source.kind not in KEYED:
-            continue
-        if {column.lower() for column in table.nullable_key}.intersection(column.lower() for column in source.key):
-            yield Fault(
-                f"sources.{name}",
-                "the table is the result of a join in which a row may lack a side: parts of its key may be null",
-                "write `nullable_key: true` if such rows are rows like others, or `nullable_key: false` to skip them",
-            )
-
-
-def _types(columns: Sequence[str], table: Table) -> dict[str, DataType]:
-    return {column: table.schema[column].dataType for column in columns}
-
-
-def _value_types(
-    workspace: Workspace, join: ResolvedQuery, pairing: Pairing, tables: Mapping[str, Table]
-) -> tuple[DataType, ...]:
-    sides = []
-    for link, values in zip(pairing.links, pairing.values, strict=True):
-        kinds = _expression_types(workspace, join, link.over, values, tables)
-        sides.append([*zip((value.replace("`", "") for value in values), kinds, strict=True)])
-    compared = _Compared(f"joins.{join.name}.sql", "their values", "cast one of them to the type of the other")
-    types = compared.types(*sides)
-    if compared.faults:
-        raise PipelineFileError(workspace.file.pipeline, compared.faults)
-    return tuple(
-        StructType([StructField("value", kind)]) if is_null_safe else kind
-        for kind, is_null_safe in zip(types, pairing.null_safe, strict=True)
-    )
-
-
-def _reference_types(
-    workspace: Workspace, join: ResolvedQuery, link: Link, tables: Mapping[str, Table]
-) -> list[DataType]:
-    if not link.overs:
-        return _expression_types(workspace, join, link.over, link.expressions, tables)
-    parts = zip(link.overs, link.expressions, strict=True)
-    return [kind for place, part in parts for kind in _expression_types(workspace, join, place, [part], tables)]
-
-
-def _expression_types(
-    workspace: Workspace, join: ResolvedQuery, place: int, expressions: Sequence[str], tables: Mapping[str, Table]
-) -> list[DataType]:
-    item = join.inputs[place]
-    table = tables[item.source]
-    try:
-        rows = rows_of(workspace, item, table, table.version).alias(item.alias)
-        return [field.dataType for field in rows.select(*(F.expr(part) for part in expressions)).schema]
-    except AnalysisException as error:
-        raise _refused_by_spark(workspace, join, error) from error
-
-
-def _result_schema(workspace: Workspace, join: ResolvedQuery, tables: Mapping[str, Table]) -> StructType:
-    try:
-        pinned = [(item, tables[item.source]) for item in join.inputs]
-        schema = meaning([rows_of(workspace, item, table, table.version) for item, table in pinned], join).schema
-    except AnalysisException as error:
-        raise _refused_by_spark(workspace, join, error) from error
-    faults = [
-        Fault(f"joins.{join.name}.sql", f"SELECT: {name} has a type that cannot be compared", "cast it")
-        for name in incomparable(schema)
-    ]
-    if faults:
-        raise PipelineFileError(workspace.file.pipeline, faults)
-    return schema
-
-
-def _refused_by_spark(workspace: Workspace, join: ResolvedQuery, error: AnalysisException) -> PipelineFileError:
-    fault = Fault(f"joins.{join.name}.sql", f"Spark rejects the statement: {str(error).strip().splitlines()[0]}")
-    return PipelineFileError(workspace.file.pipeline, [fault])
+        return tuple(types)

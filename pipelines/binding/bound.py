@@ -1,6 +1,6 @@
 """A join bound to the tables that its statement names, each pinned to a version: the input of an epoch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -12,12 +12,13 @@ from lakehouse.errors.remedies import Remedy
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.tables.commit_log import commit_identity
 from lakehouse.tables.table import Table, read_rows
+from lakehouse.values.compare import char_type
 from lakehouse.values.recorded import SourceVersions
 from lakehouse.values.sqltext import quote
-from pipelines.binding.ktable import BoundKTable
-from pipelines.binding.schema_diff import new_column_notes, rebuild_hint
+from pipelines.binding.sources import BoundKTable
 from pipelines.binding.workspace import Workspace
-from pipelines.language import Input, ResolvedQuery, Semantics, Stream
+from pipelines.language import Input, ResolvedQuery, Semantics, Statement, Stream
+from pipelines.language.statement.outputs import is_star
 
 IDENTITY_TYPE = StructType(
     [StructField("version", LongType()), StructField("hash", LongType()), StructField("number", IntegerType())]
@@ -31,14 +32,12 @@ class BoundJoin:
     A join with all facts that depend on its tables.
 
     Args:
-        join: The join over real column names.
-        definition: The fingerprint of its definition in the pipeline file.
+        definition: The fingerprint of its definition in the pipeline file; `statement` is its text.
         sources: The source tables at their pinned versions, each once, in the order of FROM.
         types: The types in which the parts of the key are compared, for each input; for a pairing then also those in
             which the parts of its values are compared.
         columns: The columns of the result: the key, then the others in the order of the SELECT list.
         changelog: The address of its changelog; None if it keeps none.
-        semantics: The emission rules of the changelog.
         logs: The changelogs of the joins among the sources, at their pinned versions, if the order of their changes
             matters: for a join that keeps a changelog or reads a stream.
         streams: How the rows of the streams are read, in the order of FROM; none for a join of tables.
@@ -48,7 +47,6 @@ class BoundJoin:
         is_read_once: Whether a stream that is joined with itself is read once for both sides.
         is_read: Whether another join reads the result.
         made: The histories of the joins that make streams among the sources, by name.
-        statement: The statement as it was written.
     """
 
     join: ResolvedQuery
@@ -79,14 +77,17 @@ class BoundJoin:
         """The first stream; None for a join of tables."""
         return self.streams[0] if self.streams else None
 
-    def table(self, place: int) -> Table:
+    def table(self, index: int) -> Table:
         """Return the source table of an input."""
-        return self.sources[self.join.sources.index(self.join.inputs[place].source)]
+        return self.sources[self.join.sources.index(self.join.inputs[index].source)]
 
     @property
     def rebuild_remedy(self) -> str:
-        """The remedy that rebuilds the result with other columns."""
-        return rebuild_hint(self.join.name, [self.result] if self.changelog is None else [self.result, self.changelog])
+        """The remedy that gives the result other columns: drop the tables that the join keeps and load them again."""
+        dropped = " and ".join(
+            table.path or table.table for table in (self.result, self.changelog) if table is not None
+        )
+        return f"drop {dropped} and run `lakejoin backfill --select {self.join.name}`, which loads the join again"
 
     @property
     def columns_remedy(self) -> str:
@@ -97,7 +98,7 @@ class BoundJoin:
 
     def used(self, source: str) -> tuple[str, ...]:
         """Return the columns of a source that the join uses, the key first."""
-        inputs = [self.join.inputs[place] for place in self.join.places(source)]
+        inputs = [self.join.inputs[index] for index in self.join.places(source)]
         further = [column for stream in self.streams if stream.source == source for column in stream.columns]
         time = [self.times[source]] if source in self.times else []
         named = (*inputs[0].key, *(column for item in inputs for column in item.columns), *further, *time)
@@ -109,8 +110,17 @@ Bound = BoundJoin | BoundKTable
 
 
 def notes_on(bound: Bound | None) -> tuple[str, ...]:
-    """Describe the new columns of a join's sources that its result does not include."""
-    return new_column_notes(bound.join.left_out, bound.rebuild_remedy) if isinstance(bound, BoundJoin) else ()
+    """Describe, in a line for each source, the new columns that the result of a join does not include."""
+    if not isinstance(bound, BoundJoin):
+        return ()
+    columns: dict[str, list[str]] = {}
+    for source, name in bound.join.left_out:
+        columns.setdefault(source, []).append(quote(name))
+    return tuple(
+        f"{source} gained {', '.join(names)}: `*` still stands for the columns of the result; "
+        f"to include new columns, {bound.rebuild_remedy}"
+        for source, names in columns.items()
+    )
 
 
 def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> DataFrame:
@@ -121,32 +131,80 @@ def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> Da
 
 def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions]) -> BoundJoin:
     """
-    Pin the sources, and the changelogs of joins among them, to the versions that an epoch read.
+    Pin the sources, and the changelogs of joins among them that an epoch read, to the versions that it read.
 
-    A changelog that the epoch did not read is left out: the join has read it only since a later epoch. The error
-    `SourceRecreated` says that a source was recreated, or restored from a copy.
+    The error `SourceRecreated` says that a source was recreated, or restored from a copy.
     """
     versions = {source.name: source for source in recorded}
 
     def pinned(table: Table) -> Table:
         before = versions[table.address.label]
-        if before.id != table.id:
+        is_other = before.id != table.id
+        if is_other or commit_identity(table, before.to_version).contradicts(before.commit):
+            what = "was dropped and created again" if is_other else "was restored from a copy, or its log was changed"
+            same = f"version {before.to_version} is the commit that the epoch read"
             raise SourceRecreated(
                 bound.join.name,
-                f"{table.address.label} was dropped and created again",
-                expected=f"the table with id {before.id}",
-                found=f"id {table.id}",
-                hint=Remedy("{reconcile}", bound.join.name),
-            )
-        if commit_identity(table, before.to_version).contradicts(before.commit):
-            raise SourceRecreated(
-                bound.join.name,
-                f"{table.address.label} was restored from a copy, or its log was changed",
-                expected=f"version {before.to_version} is the commit that the epoch read",
-                found="another commit with that version",
+                f"{table.address.label} {what}",
+                expected=f"the table with id {before.id}" if is_other else same,
+                found=f"id {table.id}" if is_other else "another commit with that version",
                 hint=Remedy("{reconcile}", bound.join.name),
             )
         return replace(table, version=before.to_version)
 
     logs = {name: pinned(log) for name, log in bound.logs.items() if log.address.label in versions}
     return replace(bound, sources=tuple(map(pinned, bound.sources)), logs=logs)
+
+
+Found = Callable[[], tuple[Table | None, JoinHistory]]
+"""Returns the result of a join, None if it does not exist, and its history in the ledger."""
+
+
+def result_columns(statement: Statement, definition: str, found: Found) -> tuple[str, ...] | None:
+    """
+    Return the columns of the existing result, which fix the columns that the stars of a statement stand for.
+
+    They are None if they do not: the statement has no star, for which nothing is read, or the result does not exist,
+    was not written by the last epoch, or was made by another definition, by fingerprint.
+    """
+    if not any(map(is_star, statement.select)):
+        return None
+    table, history = found()
+    last = history.committed
+    if table is None or last is None or (last.result.id, last.definition) != (table.id, definition):
+        return None
+    return tuple(table.schema.fieldNames())
+
+
+def differences(expected: StructType, found: StructType) -> tuple[str, ...]:
+    """Describe each column of a table that is missing, unexpected, or of another type, regardless of their order."""
+    return tuple(_differences(expected, found))
+
+
+def _differences(expected: StructType, found: StructType) -> Iterator[str]:
+    here, there = _by_name(expected), _by_name(found)
+    for name, column in there.items():
+        if name not in here:
+            yield f"unexpected column {_shown(column)}"
+        elif _type(column) != _type(here[name]):
+            yield f"column {_shown(column)} should be {_type(here[name])}"
+    for name, column in here.items():
+        if name not in there:
+            yield f"missing column {_shown(column)}"
+
+
+def listed(schema: StructType) -> str:
+    """Format columns with their types."""
+    return ", ".join(map(_shown, schema))
+
+
+def _by_name(schema: StructType) -> dict[str, StructField]:
+    return {field.name.lower(): field for field in schema}
+
+
+def _type(field: StructField) -> str:
+    return char_type(field) or field.dataType.simpleString()
+
+
+def _shown(field: StructField) -> str:
+    return f"{quote(field.name)} {_type(field)}"

@@ -5,7 +5,7 @@ from typing import Literal
 from lakehouse.errors.errors import CannotContinue, LakejoinError
 from lakehouse.publish.writes import TargetVersions
 from lakehouse.tables.table import Table, at_rest, find, get
-from pipelines.binding.ktable import pinned_ktable
+from pipelines.binding.sources import pinned_ktable
 from pipelines.binding.workspace import Workspace
 
 
@@ -24,7 +24,6 @@ def get_input(workspace: Workspace, name: str) -> Table:
     Raises:
         NotYetRun, NotLoaded: The join, or the changelog source, has no committed epoch.
         CannotContinue: The result is not the table that its last epoch wrote.
-        LakejoinError: The table does not exist.
     """
     return _own_table(workspace, name) or get(workspace.engine, workspace.source(name))
 
@@ -33,9 +32,7 @@ def get_log(workspace: Workspace, name: str, result: Table) -> Table:
     """
     Return the changelog of another join at the epoch at which its `result`, from `get_input`, is read.
 
-    Raises:
-        NotYetRun: The join did not keep a changelog in that epoch.
-        CannotContinue: The changelog is not the table that the epoch wrote.
+    Raise `NotYetRun` if the join kept none in that epoch, and `CannotContinue` if it is another table.
     """
     history = workspace.ledger.of(name)
     last = history.at_result(result.version)

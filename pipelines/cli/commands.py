@@ -22,7 +22,7 @@ from pipelines.cli.options import (
 
 if TYPE_CHECKING:
     from pipelines.cli.options import Answer
-    from pipelines.plan.request import Decision
+    from pipelines.plan.values import Decision
 
 
 class _InOrder(click.Group):
@@ -142,7 +142,7 @@ def backfill(
     replays the recorded epochs and appends the missing rows. If the result holds other rows, or an epoch is no longer
     readable, choose `--accept` or `--reset`.
     """
-    from pipelines.plan.request import Backfill
+    from pipelines.plan.values import Backfill
 
     asked = Backfill(remedy, where, dry_run, slices or 0)
     if not asked.dry_run:

@@ -15,7 +15,7 @@ from pipelines.commands.run import MAX_FAILED_ROUNDS, flush_joins, run_joins, wa
 from pipelines.commands.validate import validate_joins
 from pipelines.commands.verify import dry_run_joins, verify_join
 from pipelines.language import PipelineFile, load
-from pipelines.plan.request import Backfill, Decision
+from pipelines.plan.values import Backfill, Decision
 from pipelines.report import JoinReport
 
 

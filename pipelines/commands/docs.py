@@ -19,7 +19,7 @@ from pipelines.epochs.targets import fault_of_targets
 from pipelines.language import PipelineFile, changelog_fingerprint, fingerprint
 from pipelines.language.join.fingerprint import NO_SETTINGS
 from pipelines.report import SourceExplanation
-from pipelines.report.wording import moment
+from pipelines.report.facts import moment
 
 FOLDER = "docs"
 """The default folder of the pages, beside the pipeline file."""

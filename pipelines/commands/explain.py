@@ -18,10 +18,9 @@ from pipelines.language import (
     statement_of,
 )
 from pipelines.language.sql.dialect import as_written
-from pipelines.language.sql.lengths import spelled_out
-from pipelines.language.statement.bounds import Bound
+from pipelines.language.sql.syntax import spelled_out
 from pipelines.language.statement.statement import PairingClause
-from pipelines.language.statement.windows import bounds_of
+from pipelines.language.statement.windows import Bound, bounds_of
 from pipelines.plan.sharing import explained_reads
 from pipelines.report import JoinExplanation, SourceExplanation
 

@@ -18,7 +18,7 @@ from lakehouse.ledger.entries import (
 )
 from pipelines.binding.workspace import Workspace
 from pipelines.report import EpochReport, GateStatus, JoinHistoryReport
-from pipelines.report.wording import in_order, moment
+from pipelines.report.facts import in_order, moment
 
 
 def history_of(workspace: Workspace, name: str, limit: int) -> JoinHistoryReport:

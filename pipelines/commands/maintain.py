@@ -19,8 +19,8 @@ from pipelines.binding.workspace import DRY_RUNS, Workspace
 from pipelines.epochs.targets import check_targets
 from pipelines.language import changelogs_of, reads
 from pipelines.report import JoinReport
+from pipelines.report.facts import duration, moment
 from pipelines.report.progress import Stopwatch
-from pipelines.report.wording import duration, moment
 
 ACTIVE_STAGE_SECONDS = 86_400.0
 """Age in seconds up to which a stage of an unclosed epoch may belong to an active run."""

@@ -13,8 +13,8 @@ from pipelines.epochs.run.driver import record_refusal, run_join
 from pipelines.epochs.streams.source_progress import common_goal
 from pipelines.epochs.views.partial_backfill import the_only_join
 from pipelines.language import changelogs_of, is_stream, reads, statement_of
-from pipelines.plan.request import Backfill, Request
 from pipelines.plan.sharing import shared_reads
+from pipelines.plan.values import Backfill, Request
 from pipelines.report import JoinReport
 from pipelines.report.progress import SILENT, Progress
 

@@ -23,11 +23,11 @@ from pipelines.commands.history import last_gate, refused_since, seconds_between
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.targets import fault_of_targets
 from pipelines.language import changelog_fingerprint, fingerprint, is_stream, statement_of
-from pipelines.plan.remedies import OF_KTABLES
+from pipelines.plan.decide import OF_KTABLES
 from pipelines.plan.values import Refresh
 from pipelines.report import JoinStatus, SourceStatus
-from pipelines.report.status import State
-from pipelines.report.wording import duration, moment
+from pipelines.report.facts import duration, moment
+from pipelines.report.state import State
 
 
 @dataclass(frozen=True, kw_only=True)

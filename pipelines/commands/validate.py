@@ -32,8 +32,8 @@ from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.targets import check_tables
 from pipelines.report import JoinReport
+from pipelines.report.facts import number_of
 from pipelines.report.progress import Stopwatch
-from pipelines.report.wording import number_of
 
 SUITES = "expectations"
 """The folder of the suites, beside the pipeline file."""

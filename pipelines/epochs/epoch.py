@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 from lakehouse.ledger.entries import JoinHistory
 from pipelines.binding.bound import BoundJoin
-from pipelines.binding.ktable import BoundKTable
+from pipelines.binding.sources import BoundKTable
 from pipelines.plan.values import EpochPlan
 
 B = TypeVar("B", BoundJoin, BoundKTable)

@@ -22,9 +22,8 @@ from lakehouse.values.recorded import Checksum, Slice
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Published
 from pipelines.epochs.epoch import B, Epoch, Prepared
-from pipelines.plan.remedies import naming_commands
-from pipelines.plan.request import Request
-from pipelines.plan.values import Computed
+from pipelines.plan.decide import naming_commands
+from pipelines.plan.values import Computed, Request
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 

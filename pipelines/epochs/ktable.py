@@ -31,7 +31,7 @@ from lakehouse.tables.table import Table, commits_since, get, read, read_rows
 from lakehouse.values.net_changes import null_key
 from lakehouse.values.pruning import pruning
 from lakehouse.values.sqltext import quote
-from pipelines.binding.ktable import BoundKTable, bind_ktable, ktable_address
+from pipelines.binding.sources import BoundKTable, bind_ktable, ktable_address
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
@@ -47,12 +47,9 @@ from pipelines.epochs.preflight import (
 from pipelines.epochs.sources.scratch import Scratch, via_driver_or_stage
 from pipelines.joins.difference import differing
 from pipelines.joins.ktable import candidates, latest
-from pipelines.language.names import DELETED
-from pipelines.language.statement.added_columns import VERSION
-from pipelines.plan.decide import plan_epoch, plan_open
-from pipelines.plan.remedies import OF_KTABLES
-from pipelines.plan.request import Request
-from pipelines.plan.values import Computed, Refresh, Staged
+from pipelines.language.names import DELETED, VERSION
+from pipelines.plan.decide import OF_KTABLES, plan_epoch, plan_open
+from pipelines.plan.values import Computed, Refresh, Request, Staged
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,11 @@ from lakehouse.tables.columns import changed_columns, columns_in
 from lakehouse.tables.commit_log import commit_identity, target_identity
 from lakehouse.tables.feed import CHANGE_FEED
 from lakehouse.tables.table import Table, commits_since, find, with_commits_since
-from pipelines.binding.bound import Bound, BoundJoin
-from pipelines.binding.schema_diff import differences, listed
+from pipelines.binding.bound import Bound, BoundJoin, differences, listed
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import B
 from pipelines.joins.changelog import changelog_schema
-from pipelines.plan.facts import Redefined, SourceFacts
+from pipelines.plan.values import Redefined, SourceFacts
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from lakehouse.values.recorded import CHANGELOG, STATE
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kinds import kind_of
 from pipelines.language import changelogs_of
-from pipelines.plan.checks import check_is_still
+from pipelines.plan.decide import check_is_still
 
 
 def check_targets(workspace: Workspace, name: str, history: JoinHistory) -> list[Table]:

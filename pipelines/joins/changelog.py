@@ -35,7 +35,7 @@ from lakehouse.values.sqltext import quote, row_struct, struct, text
 from pipelines.joins.difference import Subset, differing
 from pipelines.joins.timeline import BEGINNING
 from pipelines.language import CHANGELOG_COLUMNS, ResolvedQuery, Semantics
-from pipelines.language.statement.added_columns import PREFIX
+from pipelines.language.names import PREFIX
 
 UPSERT, TOMBSTONE = "upsert", "tombstone"
 

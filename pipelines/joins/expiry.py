@@ -28,7 +28,7 @@ from pipelines.joins.watermarks import (
 )
 from pipelines.language import ResolvedQuery, Semantics
 from pipelines.language import Window as Bounded
-from pipelines.language.statement.added_columns import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE
+from pipelines.language.names import HAS_VALUE, IDENTITY, MATCHED, PREFIX, SIDE
 
 OP, UNMATCHED = f"{PREFIX}op", f"{PREFIX}unmatched"
 KEEP = "keep"

@@ -26,8 +26,7 @@ from lakehouse.values.compare import identical, same
 from lakehouse.values.net_changes import key_struct, null_key
 from lakehouse.values.sqltext import quote, row_struct, struct
 from pipelines.language import Changelog
-from pipelines.language.names import DELETED, ORDER
-from pipelines.language.statement.added_columns import VERSION
+from pipelines.language.names import DELETED, ORDER, VERSION
 
 
 def candidates(rows: DataFrame, changelog: Changelog) -> DataFrame:

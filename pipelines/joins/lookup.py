@@ -21,7 +21,7 @@ from lakehouse.values.sqltext import quote, row_struct, struct
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
 from pipelines.joins.meaning import ROW, meaning_of_matched
 from pipelines.language import Input, Link, ResolvedQuery, Semantics
-from pipelines.language.statement.added_columns import POSITION, PREFIX
+from pipelines.language.names import POSITION, PREFIX
 
 KEY, NULL_KEY, START, END = (f"{PREFIX}{name}" for name in ("looked_up", "null_key", "start", "end"))
 REFERENCE_NUMBER, KEY_NUMBER = (f"{PREFIX}{name}" for name in ("reference_number", "key_number"))

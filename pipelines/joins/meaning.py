@@ -16,7 +16,7 @@ from lakehouse.values.checksums import hash_in_order
 from lakehouse.values.net_changes import null_key
 from lakehouse.values.sqltext import quote, struct
 from pipelines.language import Link, Output, ResolvedQuery
-from pipelines.language.statement.added_columns import MATCHED, PREFIX
+from pipelines.language.names import MATCHED, PREFIX
 
 PRESENT, ROW = (f"{PREFIX}{name}" for name in ("present", "row"))
 

@@ -28,7 +28,7 @@ from pipelines.joins.meaning import ROW
 from pipelines.joins.watermarks import NOTHING_YET, RANK, TIME, as_number, limit, value, watermark_before, window_of
 from pipelines.language import ResolvedQuery, Semantics
 from pipelines.language import Window as Bounded
-from pipelines.language.statement.added_columns import HAS_VALUE, HASH, IDENTITY, MATCHED, NUMBER, PREFIX, SIDE, VERSION
+from pipelines.language.names import HAS_VALUE, HASH, IDENTITY, MATCHED, NUMBER, PREFIX, SIDE, VERSION
 
 WAS_BUFFERED, NULL_KEY, LATE, NOT_JOINABLE, EXPIRED, ID = (
     f"{PREFIX}{name}" for name in ("was_buffered", "null_key", "late", "not_joinable", "expired", "id")

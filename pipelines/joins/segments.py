@@ -25,7 +25,7 @@ from pipelines.joins.meaning import ROW, meaning_of_matched
 from pipelines.joins.pairing import Partners
 from pipelines.joins.timeline import BEGINNING, CAUSE, END, KEY, NEVER, START, Commits, versions, with_look_ups
 from pipelines.language import Output, ResolvedQuery
-from pipelines.language.statement.added_columns import PREFIX
+from pipelines.language.names import PREFIX
 
 VERSION = ("key", "start", "end", "touched")
 """What is known of a version of a row: its key, the positions where it begins and ends, and whether it is touched."""

@@ -24,7 +24,7 @@ from lakehouse.values.sqltext import quote, row_struct
 from pipelines.joins.kernel import KeyTypes, Sources, levels, refers_to, unchanged_rows
 from pipelines.joins.meaning import ROW, meaning_of_matched, without_unmatched
 from pipelines.language import Input, ResolvedQuery
-from pipelines.language.statement.added_columns import PREFIX
+from pipelines.language.names import PREFIX
 
 BEGINNING = 0
 """The position of the state before the epoch."""

@@ -19,8 +19,8 @@ from pyspark.sql.types import DataType, DateType, TimestampNTZType, TimestampTyp
 from lakehouse.values.sqltext import quote
 from pipelines.language import ResolvedQuery, Semantics
 from pipelines.language import Window as Bounded
-from pipelines.language.sql.lengths import DAY
-from pipelines.language.statement.added_columns import PREFIX, VERSION
+from pipelines.language.names import PREFIX, VERSION
+from pipelines.language.sql.syntax import DAY
 
 NOTHING_YET = -(2**63)
 """A watermark for which no value has arrived, and a time before all others."""

@@ -5,6 +5,8 @@ from pipelines.language.file.options import Semantics
 from pipelines.language.join.bind import bind
 from pipelines.language.join.chains import (
     UnknownJoin,
+    changelogs,
+    changelogs_of,
     is_stream,
     keeps_changelog,
     reading_alike,
@@ -12,13 +14,20 @@ from pipelines.language.join.chains import (
     selected,
     statement_of,
 )
-from pipelines.language.join.changelog import Changelog, bind_changelog, changelogs, changelogs_of
-from pipelines.language.join.condition import Condition, bind_condition, of_struct
 from pipelines.language.join.fingerprint import changelog_fingerprint, fingerprint
-from pipelines.language.join.produced import is_ordered_by_column
-from pipelines.language.join.streams import Stream, bind_result, bind_stream, stream_misfits
+from pipelines.language.join.sources import (
+    Changelog,
+    Condition,
+    Stream,
+    bind_changelog,
+    bind_condition,
+    bind_result,
+    bind_stream,
+    of_struct,
+)
+from pipelines.language.join.statements import stream_misfits
 from pipelines.language.load import find, load
-from pipelines.language.statement.added_columns import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
+from pipelines.language.names import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
 from pipelines.language.statement.definition import (
     How,
     Input,
@@ -32,54 +41,15 @@ from pipelines.language.statement.definition import (
     Window,
     Within,
 )
-from pipelines.language.statement.sql import parse
+from pipelines.language.statement.outputs import is_ordered_by_column
+from pipelines.language.statement.parse import parse
 from pipelines.language.statement.statement import Statement
 
 __all__ = [
-    "CHANGELOG_COLUMNS",
-    "ROW_COLUMNS",
-    "STREAM_COLUMNS",
-    "Changelog",
-    "Condition",
-    "How",
-    "Input",
-    "Join",
-    "Link",
-    "Output",
-    "Pairing",
-    "PipelineFile",
-    "ResolvedQuery",
-    "Semantics",
-    "Source",
-    "Statement",
-    "Step",
-    "Storage",
-    "Stream",
-    "Time",
-    "UnknownJoin",
-    "Watermark",
-    "Window",
-    "Within",
-    "bind",
-    "bind_changelog",
-    "bind_condition",
-    "bind_result",
-    "bind_stream",
-    "changelog_fingerprint",
-    "changelogs",
-    "changelogs_of",
-    "find",
-    "fingerprint",
-    "is_ordered_by_column",
-    "is_stream",
-    "keeps_changelog",
-    "load",
-    "of_struct",
-    "parse",
-    "reading_alike",
-    "reads",
-    "schema",
-    "selected",
-    "statement_of",
-    "stream_misfits",
-]
+    "CHANGELOG_COLUMNS", "ROW_COLUMNS", "STREAM_COLUMNS", "Changelog", "Condition", "How", "Input", "Join", "Link",
+    "Output", "Pairing", "PipelineFile", "ResolvedQuery", "Semantics", "Source", "Statement", "Step", "Storage",
+    "Stream", "Time", "UnknownJoin", "Watermark", "Window", "Within", "bind", "bind_changelog", "bind_condition",
+    "bind_result", "bind_stream", "changelog_fingerprint", "changelogs", "changelogs_of", "find", "fingerprint",
+    "is_ordered_by_column", "is_stream", "keeps_changelog", "load", "of_struct", "parse", "reading_alike", "reads",
+    "schema", "selected", "statement_of", "stream_misfits",
+]  # fmt: skip

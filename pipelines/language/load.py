@@ -5,20 +5,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
+import sqlglot
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+from sqlglot import exp
 
+from expectations.catalogue import argument_faults, names
 from lakehouse.errors.errors import Fault, PipelineFileError
-from pipelines.language.file.expectations import expectation_misfits
+from pipelines.language.file.document import NO_TEXT, Document, Substitution, dotted, mapping, read_document
 from pipelines.language.file.model import Join, PipelineFile, Source, Storage
-from pipelines.language.file.option_rules import clashes, source_misfits, storage_misfit
-from pipelines.language.file.options import MISFIT, SourceKind
-from pipelines.language.file.variables import Substitution
-from pipelines.language.file.yaml_document import NO_TEXT, Document, dotted, mapping, read_document
-from pipelines.language.join.condition import OPTIONS as CONDITIONS
-from pipelines.language.join.condition import condition_faults
+from pipelines.language.file.options import MISFIT, SourceKind, clashes, source_misfits, storage_misfit
+from pipelines.language.join.sources import OPTIONS as CONDITIONS
+from pipelines.language.join.sources import condition_faults
 from pipelines.language.join.statements import check_statements
 from pipelines.language.names import nearest
+from pipelines.language.sql.dialect import Verbatim
+from pipelines.language.sql.vocabulary import AGGREGATES, ALLOWED, GENERATORS, UNSTABLE, WINDOWS, words
 
 FILE_NAME = "lakejoin.yml"
 
@@ -135,10 +137,12 @@ def _expectations(
     content: Mapping[str, Any], document: Document, unresolved: Collection[tuple[str, ...]]
 ) -> Iterator[Fault]:
     for name, join in mapping(content.get("joins")).items():
-        for misfit in expectation_misfits(mapping(join).get("expectations")):
-            where = ("joins", name, "expectations", *misfit.path)
-            if where not in unresolved:
-                yield Fault(dotted(where), misfit.problem, misfit.hint, document.line(where))
+        items = mapping(join).get("expectations")
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            for path, problem, hint in _expectation_misfits(item):
+                where = ("joins", name, "expectations", str(index), *path)
+                if where not in unresolved:
+                    yield Fault(dotted(where), problem, hint, document.line(where))
 
 
 def _is_misspelled(fault: Fault, meant: Collection[str]) -> bool:
@@ -190,3 +194,50 @@ def _problem_and_hint(detail: ErrorDetails, where: Sequence[str]) -> tuple[str, 
 
 def _names(part: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in part.model_fields.items()]
+
+
+KNOWN = (ALLOWED | AGGREGATES | GENERATORS | UNSTABLE | WINDOWS) - words("input_file_name")
+"""The allowed functions, which depend on rows only. Other functions can read files or run Java code."""
+
+OWN_PARSERS = ("great_expectations", "great_expectations__experimental__")
+"""With these parsers, a condition is not SQL: `col("seats") > 0`."""
+
+
+def _expectation_misfits(item: object) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    """Find errors in an expectation: the keys that lead to it, the problem and a hint."""
+    if not isinstance(item, dict) or not all(isinstance(arguments, dict) for arguments in item.values()):
+        return  # the model of the file reports a wrong form
+    if len(item) != 1:
+        yield (), "must be one expectation", "begin each with a dash: `- expect_...: {...}`"
+    for name, arguments in item.items():
+        if name not in names():
+            hint = nearest(name, names()) or "greatexpectations.io/expectations lists them"
+            yield (name,), "no such expectation for a table", hint
+            continue
+        for argument, problem, known in argument_faults(name, arguments):
+            hint = nearest(argument, known) or (f"arguments: {', '.join(known)}" if known else "")
+            yield (name, argument), problem, hint
+        for argument, problem in _faults_of_sql(arguments):
+            yield (name, argument), problem, ""
+
+
+def _faults_of_sql(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each SQL argument of an expectation that has an error, and the problem."""
+    query, condition = arguments.get("unexpected_rows_query"), arguments.get("row_condition")
+    if isinstance(query, str):
+        yield from (("unexpected_rows_query", problem) for problem in _problems(query.replace("{batch}", "batch")))
+    if isinstance(condition, str) and arguments.get("condition_parser") not in OWN_PARSERS:
+        yield from (("row_condition", problem) for problem in _problems(f"SELECT * FROM batch WHERE {condition}"))
+
+
+def _problems(sql: str) -> Iterator[str]:
+    try:
+        statements = sqlglot.parse(sql, read=Verbatim)
+    except Exception:  # the text is arbitrary, and sqlglot may raise any error
+        yield "is not a Spark SQL query"
+        return
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        yield "must be one query that only reads"
+        return
+    called = {function.name.lower() for function in statements[0].find_all(exp.Anonymous)}
+    yield from (f"`{name}` is not a function that an expectation may call" for name in sorted(called - KNOWN))

@@ -1,4 +1,4 @@
-"""Allowed names of sources, joins and pipelines, and suggestions for misspelled names."""
+"""Names: those that users may choose, those of the columns that lakejoin adds, and suggestions for misspelled ones."""
 
 import difflib
 from collections.abc import Iterable
@@ -20,12 +20,7 @@ def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str:
 
 
 def checked_name(name: str) -> str:
-    """
-    Return a name unchanged if it can be a folder below the storage, and lakejoin does not use it itself.
-
-    Raises:
-        ValueError: If the name is not allowed, with the reason.
-    """
+    """Return a name that can be a folder of the storage and that lakejoin does not use; else raise `ValueError`."""
     if not name.strip():
         raise ValueError("a name must not be empty")
     if name == "." or ".." in name or any(letter in "/\\" or not letter.isprintable() for letter in name):
@@ -36,3 +31,38 @@ def checked_name(name: str) -> str:
     if name.lower().endswith(RESERVED_ENDINGS):
         raise ValueError(f"the name `{name}` ends with `__changelog` or `__state`, which lakejoin reserves")
     return name
+
+
+PREFIX = "_lakejoin_"
+"""The prefix of the names of internal columns."""
+
+SIDE, VERSION, HASH, NUMBER = (f"{PREFIX}{name}" for name in ("side", "version", "hash", "number"))
+IDENTITY = (SIDE, VERSION, HASH, NUMBER)
+"""The columns that identify a stored row: side, source version, hash of the columns, number among equal rows."""
+
+MATCHED = f"{PREFIX}matched"
+"""Whether a row has had a match."""
+
+POSITION = f"{PREFIX}position"
+"""The column with the position of a stream's row; the prefix avoids clashes with columns of the user."""
+
+HAS_VALUE = f"{PREFIX}has_value"
+"""Whether a row has a value; a Kafka record that is null has none."""
+
+CHANGELOG_COLUMNS = ("_op", "_cause", "_position", "_epoch", "_at")
+"""The columns that a changelog has in addition to the columns of its result."""
+
+STREAM_COLUMNS = ("_epoch", "_position")
+"""The columns that the result of a join with a stream has in addition to its SELECT list."""
+
+ROW_COLUMNS = ("_left_row", "_right_row")
+"""
+The further columns of the result of a join of two streams, which identify the two input rows of a result row. Each is a
+struct of the stream version that added the input row, a hash of its columns, and its number among equal rows.
+"""
+
+ALWAYS = -(2**63)
+"""The position before all others, at which a version begins that no change made."""
+
+UNORDERED = 0
+"""The position of rows of an initial load without an order."""

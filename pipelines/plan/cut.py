@@ -36,11 +36,9 @@ class NewCommits:
 
     Args:
         place: Its index in FROM.
-        recorded: The version up to which the last epoch accounts for it.
-        newest: The version at which it was found.
+        recorded: The version up to which the last epoch accounts for it; `newest` is that at which it was found.
         commits: The commits with data after the recorded version up to the newest one, oldest first.
-        later: A commit with data after the newest version, which arrived while the other sources were being examined;
-            None if no such commit arrived.
+        later: A commit with data that arrived while the other sources were being examined.
         clock: The greatest time of its earlier commits, in microseconds since 1970; None if unknown.
         is_last: Whether its commits come after the commits of all other sources at the same time. This is true for a
             stream that looks up tables.
@@ -72,19 +70,18 @@ def find_cut(sources: Sequence[NewCommits], max_versions: int | None = None, max
     """
     Find the versions up to which an epoch reads; if any source has new commits, at least one advances.
 
-    The bounds apply to each source: the number of its commits, and the bytes of their new files; one commit is always
-    read.
+    The bounds apply to each source: the number of its commits, and the bytes of their new files; one is always read.
     """
     taken = {source.name: _bounded(source.commits, max_versions, max_bytes) for source in sources}
     while True:
         left_out = {source.name: place for source in sources if (place := _first_left(source, taken[source.name]))}
-        kept = {source.name: _before(left_out, source, taken[source.name]) for source in sources}
-        if kept == taken:
+        within = {source.name: _before(left_out, source, taken[source.name]) for source in sources}
+        if within == taken:
             break
-        taken = kept  # an epoch that ends beyond the border is left out, and may begin before it: repeat
+        taken = within  # an epoch that ends beyond the border is left out, and may begin before it: repeat
     versions = {
-        source.name: source.commits[kept[source.name]].version - 1
-        if kept[source.name] < len(source.commits)
+        source.name: source.commits[within[source.name]].version - 1
+        if within[source.name] < len(source.commits)
         else source.newest
         for source in sources
     }
@@ -119,9 +116,9 @@ def _places(source: NewCommits, *, last: bool = False) -> list[Place]:
     The time of a version is at least the time of the version before it. An epoch with several positions has the place
     of its first position, or with `last` of its last position.
     """
-    places, reached = [], 0 if source.clock is None else source.clock
+    places, clock = [], 0 if source.clock is None else source.clock
     for commit in (*source.commits, *([source.later] if source.later else [])):
-        first = max(reached, commit.time)
-        reached = first if commit.until is None else max(first, commit.until)
-        places.append((reached if last else first, source.is_last, source.place, commit.version))
+        first = max(clock, commit.time)
+        clock = first if commit.until is None else max(first, commit.until)
+        places.append((clock if last else first, source.is_last, source.place, commit.version))
     return places

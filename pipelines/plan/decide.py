@@ -1,29 +1,112 @@
-"""Plan the next epoch of a join. This module reads no table; other modules gather the facts."""
+"""Plan the next epoch of a join from facts, and name the commands that each kind of join has against errors."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
-from lakehouse.errors.errors import BrokenEpoch, FeedUnavailable, NotLoaded, SchemaBroken, SourceRecreated
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.errors import (
+    BrokenEpoch,
+    DefinitionChanged,
+    FeedUnavailable,
+    ForeignWriter,
+    LakejoinError,
+    NotLoaded,
+    SchemaBroken,
+    SourceRecreated,
+)
+from lakehouse.errors.remedies import OF_TABLES, TAKING_SUCH_ROWS, Commands, Remedy
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.writes import TargetVersions, Write
 from lakehouse.values.recorded import SourceVersions
-from pipelines.plan.checks import check_definition, check_is_still
-from pipelines.plan.facts import Redefined, SourceFacts
-from pipelines.plan.values import EpochPlan, Idle, Refresh, Resume, SourceRange, Staged, Strategy
+from pipelines.plan.values import (
+    EpochPlan,
+    Idle,
+    Redefined,
+    Refresh,
+    Resume,
+    SourceFacts,
+    SourceRange,
+    Staged,
+    Strategy,
+)
+
+RECONCILE_KTABLE = (
+    "run `lakejoin backfill`, which reconciles the KTable of this source with the current source, "
+    "and the joins that read it"
+)
+
+_MEND = f"{TAKING_SUCH_ROWS}, then run `lakejoin backfill --accept{{select}}`, which keeps the rows of the result"
+
+OF_STREAMS: Commands = {
+    **OF_TABLES,
+    "reconcile": "run `lakejoin backfill --reset{select}` to recreate the result from the sources as they are now",
+    "take over": "run `lakejoin backfill{select}` to append missing rows, `--accept` to accept the result as it is, or "
+    "`--reset` to recreate it",
+    "adopt": "run `lakejoin backfill --reset{select}` to adopt and recreate it",
+    "abandon": "run `lakejoin backfill{select}`, which abandons the epoch and appends the rows that the result lacks",
+    "mend": _MEND,
+    "mend past row": _MEND,
+    "redefine": "run `lakejoin backfill --reset{select}` to recreate the result by the new definition, or `--accept` "
+    "to keep its rows and to go on by the new definition",
+}
+"""The commands for a join with a stream: nothing reconciles it with its current sources, but a reset recreates it."""
+
+OF_KTABLES: Commands = {
+    **dict.fromkeys(OF_TABLES, RECONCILE_KTABLE),
+    "run": "run `lakejoin run`",
+    "mend": "correct the row in its source, or let the `tombstone` condition take such rows, by `try_cast` or NULLIF; "
+    "then run `lakejoin backfill`",
+}
+"""The commands for the KTable of a changelog source, which cannot be selected."""
+
+
+@contextmanager
+def naming_commands(join: str, commands: Commands) -> Iterator[None]:
+    """Name the commands of a kind of join in the hints of errors."""
+    try:
+        yield
+    except LakejoinError as error:
+        error.name_commands(join, commands)
+        raise
+
+
+def check_is_still(join: str, what: str, found: str | None, recorded: str, hint: str | Remedy) -> None:
+    """Raise `ForeignWriter` if a target table, `what` in messages, is not the one that the last epoch recorded."""
+    if found != recorded:
+        raise ForeignWriter(
+            join,
+            f"{what} was dropped" if found is None else f"{what} was replaced by another one",
+            expected=f"the table with id {recorded}",
+            found="no table" if found is None else f"id {found}",
+            hint=hint,
+        )
+
+
+def check_definition(
+    join: str, definition: str, recorded: str, hint: str | Remedy, redefined: Redefined | None = None
+) -> None:
+    """
+    Raise `DefinitionChanged` if the fingerprint of a definition is not the one that the last epoch recorded.
+
+    The changes of the definition are `redefined`; None if they were not examined.
+    """
+    if definition != recorded:
+        raise DefinitionChanged(
+            join,
+            "the definition of the join has changed since its last epoch",
+            expected=f"the definition with fingerprint {recorded}",
+            found=f"fingerprint {definition}" + ("" if redefined is None else f": {redefined}"),
+            hint=hint if redefined is None or redefined.remedy is None else redefined.remedy,
+        )
 
 
 def plan_open(join: str, history: JoinHistory, *, backfill: bool = False) -> EpochPlan:
-    """
-    Plan to finish the open epoch; raise `BrokenEpoch` if it is broken and no backfill, which abandons it, is requested.
-    """
+    """Plan to finish the open epoch; raise `BrokenEpoch` if it is broken and no backfill is to abandon it."""
     open_entry = history.open
     assert open_entry is not None
     if history.broken is not None and not backfill:
         raise BrokenEpoch(
-            join,
-            f"epoch {open_entry.epoch} is broken: {history.broken.message}",
-            hint=Remedy("{abandon}", join),
+            join, f"epoch {open_entry.epoch} is broken: {history.broken.message}", hint=Remedy("{abandon}", join)
         )
     if open_entry.slices:
         reason = (
@@ -56,7 +139,7 @@ def plan_epoch(
         result: How epochs change the result, whose target is new if it does not exist.
         changelog: How epochs change its changelog; None if the join keeps none.
         backfill: Whether the user requested a reconciliation. It overrides the checks against the last epoch.
-        redefined: The known changes of the definition; None if they were not examined.
+        redefined: The changes of the definition; None if they were not examined.
 
     Raises:
         CannotContinue: The epoch cannot continue from the recorded versions; the subclass names the reason.
@@ -142,8 +225,7 @@ def _recreated(
     """
     Find the sources that are other tables than the last epoch read, and with which the result may be reconciled.
 
-    Raises:
-        SourceRecreated: It may not: neither `refresh: full` nor the option of the source allows it.
+    Raise `SourceRecreated` for one that neither `refresh: full` nor its option allows.
     """
     for source in sources:
         before = recorded[source.name]
@@ -179,16 +261,10 @@ def _whole(source: SourceFacts) -> SourceRange:
 
 
 def _range_after(before: SourceVersions, source: SourceFacts) -> SourceRange:
-    return SourceRange(
-        name=source.name,
-        id=source.id,
-        from_version=before.to_version,
-        to_version=source.version,
-        read_after=source.data_versions[0] - 1 if source.data_versions else source.version,
-        changed_rows=source.changed_rows,
-        epochs=source.epochs,
-        columns=source.columns,
-        commit=source.commit,
+    read_after = source.data_versions[0] - 1 if source.data_versions else source.version
+    whole, rows = _whole(source), source.changed_rows
+    return replace(
+        whole, from_version=before.to_version, read_after=read_after, changed_rows=rows, epochs=source.epochs
     )
 
 

@@ -31,12 +31,10 @@ class _Read(NamedTuple):
 
 class Reads(NamedTuple):
     """
-    What one join reads and stores.
+    What one join reads and stores: a line for each read, with the stores that it fills, and a line for the join.
 
-    Args:
-        plain: Without the optimizer: a line for each read, with the stores that it fills, and a line for the join.
-        optimized: The same by the rules that the file allows.
-        rules: The rules that change something for the join, each as `name: description`.
+    The lines are those without the optimizer and those by the rules that the file allows. A rule that changes something
+    for the join is a line `name: description`.
     """
 
     plain: tuple[str, ...]
@@ -59,10 +57,9 @@ def is_read_once(file: PipelineFile, name: str) -> bool:
 
 def shared_reads(file: PipelineFile, names: Sequence[str]) -> dict[str, frozenset[str] | None]:
     """
-    Find the sources whose changes are read once for several joins that run together.
+    Find the sources whose changes are read once for several joins, and the columns that these may use, in lower case.
 
-    Returns:
-        For each of these sources the columns that the joins may use, in lower case; None if they may use all columns.
+    The columns are None if the joins may use all of them.
     """
     return {source: _named_by(file, source, joins) for source, joins in _sharing(file, names).items()}
 

@@ -1,14 +1,11 @@
-"""
-The plan of one epoch of a join, as a value: `plan` prints it and `run` executes it.
-
-This module reads no table; other modules gather the facts.
-"""
+"""The plan of an epoch, which `plan` prints and `run` executes, and what it is made from: facts and a request."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal
 
 from lakehouse import limits
+from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.entries import StreamPosition
 from lakehouse.publish.writes import CHANGELOG_PART, STATE_PART, TargetVersions, Write, target_of_part
 from lakehouse.values.recorded import UNKNOWN, Checksum, CommitIdentity, SourceVersions, UsedColumn
@@ -17,7 +14,132 @@ APPENDED = "appended"
 """The name of the count of rows that an epoch appends to the result of a join with a stream."""
 
 Strategy = Literal["nothing", "resume", "load", "incremental", "reconcile", "replay", "accept", "reset", "flush"]
+
 Refresh = Literal["auto", "incremental", "full"]
+
+Decision = Literal["", "accept", "reset"]
+"""The user's decision about a result that a replay cannot repair: accept it as it is, or reset it."""
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """
+    The state of a source.
+
+    Args:
+        version: Its newest version, to which it is pinned.
+        data_versions: The versions since the last epoch in which rows may have changed, ascending.
+        gap: The reason why the feed of these versions cannot be read; empty if the log shows no such reason.
+        changed_rows: The rows changed by these versions according to their commits; None if a commit does not state it.
+        epochs: For a stream that another join writes: the epochs (from, to] of that join since the last epoch.
+        changed: The changes of the columns that the last epoch used; empty if no column changed. After such a change,
+            rows that no commit changed may have other values.
+        columns: The columns that the join uses; like `commit`, of the newest version.
+        is_restored: Whether the version that the last epoch read is now another commit than the recorded one.
+        may_be_recreated: Whether the result is reconciled by itself with a table that was created again.
+    """
+
+    name: str
+    id: str
+    version: int
+    _: KW_ONLY
+    data_versions: tuple[int, ...] = ()
+    gap: str = ""
+    changed_rows: int | None = 0
+    epochs: tuple[int, int] = (0, 0)
+    changed: str = ""
+    columns: tuple[UsedColumn, ...] = ()
+    commit: CommitIdentity = UNKNOWN
+    is_restored: bool = False
+    may_be_recreated: bool = False
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the source has new rows, or only a new watermark, since the last epoch."""
+        return bool(self.data_versions) or self.epochs[0] < self.epochs[1]
+
+
+@dataclass(frozen=True)
+class Redefined:
+    """
+    What is known to differ between two definitions: the ledger records a fingerprint and the statement.
+
+    Args:
+        changes: A clause for each changed column of the result and each changed source, and the lines of the statement
+            that differ, after `-` those of the last epoch and after `+` those in the pipeline file.
+        remedy: The remedy; None if it is a backfill in place.
+    """
+
+    changes: tuple[str, ...]
+    remedy: str | None = None
+
+    def __str__(self) -> str:
+        return "; ".join(self.changes) or "the columns and sources are the same, the expressions or options differ"
+
+
+class WrongOptions(LakejoinError):
+    """The options of a command are invalid or cannot be combined."""
+
+    exit_code = 2
+    code = "USAGE"
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """
+    The options of a requested backfill; `WrongOptions` if they are invalid or cannot be combined.
+
+    Args:
+        remedy: The decision about the result of a join with a stream; empty for none.
+        where: A condition on the columns of one result of a join of tables. Only rows that satisfy it are reconciled.
+        slices: The number of slices into which the key space of an existing result is divided; 0 derives it from the
+            size of the sources.
+    """
+
+    remedy: Decision = ""
+    where: str | None = None
+    dry_run: bool = False
+    slices: int = 0
+
+    def __post_init__(self) -> None:
+        if self.remedy and self.where is not None:
+            raise _wrong(f"--where is for joins of tables, --{self.remedy} for joins with a stream", "leave one out")
+        if self.remedy and self.dry_run:
+            problem = f"--dry-run reports what a backfill would append; it cannot be combined with --{self.remedy}"
+            raise _wrong(problem, "leave one out")
+        if self.where is not None and not self.where.strip():
+            raise _wrong("--where is empty", "write a condition on the columns of the result, or leave it out")
+        if self.slices and (self.remedy or self.dry_run):
+            raise _wrong("--slices is for a backfill that writes, and for joins of tables", "leave it out")
+        if not 0 <= self.slices <= limits.MOST_SLICES:
+            raise _wrong(f"--slices must be from 1 to {limits.MOST_SLICES:,}", "leave it out for slices by size")
+
+
+@dataclass(frozen=True)
+class Request:
+    """
+    What is asked of a run of one join: a backfill, to flush the buffered rows of two streams, or a run as usual.
+
+    The versions of streams beyond which it reads nothing are its `goal`, by source; None for the newest.
+    """
+
+    backfill: Backfill | None = None
+    flush: bool = False
+    goal: Mapping[str, int] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a backfill of the whole result is asked for, which overrides what speaks against going on."""
+        return self.backfill is not None and self.backfill.where is None
+
+    @property
+    def resets(self) -> bool:
+        """Whether the result and the buffered rows of a join with a stream are to be recreated."""
+        return self.backfill is not None and self.backfill.remedy == "reset"
+
+
+def _wrong(problem: str, hint: str) -> WrongOptions:
+    return WrongOptions("backfill", problem, hint=hint)
 
 
 # The schema of reports shows this docstring.
@@ -64,14 +186,13 @@ class SourceRange:
     @staticmethod
     def recorded(read: SourceVersions) -> "SourceRange":
         """Return the range that an epoch read, to read it again."""
-        epochs = (read.from_epoch, read.to_epoch)
         return SourceRange(
             name=read.name,
             id=read.id,
             from_version=read.from_version,
             to_version=read.to_version,
             read_after=read.from_version,
-            epochs=epochs,
+            epochs=(read.from_epoch, read.to_epoch),
             columns=read.columns,
             commit=read.commit,
         )
@@ -80,8 +201,7 @@ class SourceRange:
     def nothing_after(read: SourceVersions) -> "SourceRange":
         """Return the empty range after the range that an earlier epoch read."""
         at, until = read.to_version, read.to_epoch
-        found = SourceRange.recorded(read)
-        return replace(found, from_version=at, read_after=at, epochs=(until, until))
+        return replace(SourceRange.recorded(read), from_version=at, read_after=at, epochs=(until, until))
 
 
 @dataclass(frozen=True)
@@ -122,8 +242,7 @@ class StreamInput:
 
     Args:
         clocks: The greatest time of each source in its order so far, from the ledger.
-        new_bytes: The size of the new files of the streams in bytes.
-        buffered_bytes: The size of the files of the buffered rows in bytes.
+        new_bytes: The size of the new files of the streams.
         more: Whether the streams have further commits beyond this epoch.
     """
 
@@ -144,15 +263,12 @@ class EpochPlan:
     One epoch of one join.
 
     Args:
-        epoch: The number of the epoch.
-        strategy: nothing, resume, load, incremental or reconcile. For a join with a stream also replay (append the
-            missing rows), accept (take the result as it is), reset (load the result again in place) and flush (close
-            all buffered rows).
+        strategy: For a join with a stream also replay (append the missing rows), accept (take the result as it is),
+            reset (load the result again in place) and flush (close all buffered rows).
         reason: The reason for the strategy: a stable code, a colon, and a description.
         sources: The versions that are read, left before right.
         writes: What is written, without numbers of rows, the result last; empty if an open epoch has to be finished.
-        where: For the reconciliation of a part of the result, the condition on its columns as SQL; else empty.
-        stream: For a join with a stream, what the epoch continues from.
+        where: For the reconciliation of a part of the result, the condition on its columns as SQL.
         checksum: The checksum of the result before an incremental epoch; None if it is unknown.
         properties: Table properties that the result gets before its rows, because it lacks them.
     """
@@ -164,14 +280,14 @@ class EpochPlan:
     sources: tuple[SourceRange, ...] = ()
     writes: tuple[Write, ...] = ()
     route: Route = field(default_factory=Staged)
-    where: str = ""
+    where: str | None = None
     stream: StreamInput = field(default_factory=StreamInput)
     checksum: Checksum | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def result(self) -> TargetVersions:
-        """The result."""
+        """The versions of the result."""
         return self.writes[-1].target
 
     @property
@@ -188,11 +304,8 @@ class EpochPlan:
     def via_driver(self) -> bool:
         """Whether the changes of an incremental epoch are expected to be small enough for the driver."""
         changed = [source.changed_rows for source in self.sources if source.has_changes]
-        return (
-            self.strategy == "incremental"
-            and None not in changed
-            and sum(rows or 0 for rows in changed) <= limits.CHANGES_VIA_DRIVER
-        )
+        is_small = None not in changed and sum(rows or 0 for rows in changed) <= limits.CHANGES_VIA_DRIVER
+        return self.strategy == "incremental" and is_small
 
     @property
     def reads_snapshots(self) -> bool:
@@ -222,13 +335,13 @@ class Computed:
 
     Args:
         writes: What is to be written, with numbers of rows, the result last.
-        clocks: For a join with a stream: the clocks after the epoch.
-        positions: For a join with a stream: the positions of the epoch.
+        clocks: For a join with a stream: the clocks after the epoch, and `positions` its positions.
         checksum: For a join of tables: the checksum of the result after the epoch; None if it is unknown.
     """
 
     counts: Mapping[str, int]
     writes: tuple[Write, ...]
+    _: KW_ONLY
     clocks: Mapping[str, int] = field(default_factory=dict)
     positions: tuple[StreamPosition, ...] = ()
     checksum: Checksum | None = None

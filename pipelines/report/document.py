@@ -11,12 +11,9 @@ from typing import Any, Literal
 from pydantic import computed_field
 
 from lakehouse.errors.errors import CannotContinue
-from pipelines.report.explanation import JoinExplanation
-from pipelines.report.facts import Facts, Failure
-from pipelines.report.history import JoinHistoryReport
+from pipelines.report.facts import Facts, Failure, number_of, table
 from pipelines.report.join_report import JoinReport, PlanReport
-from pipelines.report.status import NEEDS_A_PERSON, JoinStatus
-from pipelines.report.wording import number_of, table
+from pipelines.report.state import NEEDS_A_PERSON, JoinExplanation, JoinHistoryReport, JoinStatus
 
 Command = Literal[
     "check", "explain", "plan", "run", "backfill", "flush", "verify", "validate", "status", "history", "maintain", "sql"

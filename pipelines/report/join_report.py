@@ -6,8 +6,7 @@ from typing import Literal
 from lakehouse.errors.errors import printable
 from lakehouse.publish.writes import Write
 from pipelines.plan.values import EpochPlan, Idle, Resume, SourceRange, Strategy
-from pipelines.report.facts import Facts, Failure
-from pipelines.report.wording import number_of
+from pipelines.report.facts import Facts, Failure, number_of
 
 Outcome = Literal["done", "nothing", "failed", "skipped"]
 COUNTED = ("inserted", "updated", "deleted")
@@ -141,9 +140,7 @@ class JoinReport(Facts):
 
 
 def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:
-    """
-    Return the report of the last epoch of a run for one join, with the counts, seconds and warnings of all epochs.
-    """
+    """Return the report of a run for one join: that of its last epoch, with the counts, seconds and warnings of all."""
     last = reports[-1]
     if len(reports) == 1:
         return last

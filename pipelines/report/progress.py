@@ -23,30 +23,18 @@ An epoch without a net change skips `merge`. A resumed epoch is either a load or
 """
 
 ORDER = (
-    "plan",
-    "check",
-    "compute",
-    "load",
-    "gate",
-    "ledger",
-    "state",
-    "changelog",
-    "append",
-    "merge",
-    "verify",
-    "validate",
+    "plan", "check", "compute", "load", "gate", "ledger", "state", "changelog", "append", "merge", "verify", "validate",
     "maintain",
-)
+)  # fmt: skip
 """All timed steps, in the order in which reports list their seconds."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SliceProgress:
     """
-    The progress of a backfill that runs slice by slice.
+    The progress of a backfill that runs slice by slice: slice `number`, from 0, begins.
 
     Args:
-        number: The slice that begins, from 0.
         rows: The rows of the result in the slices before this one; `of_rows` are those in all slices.
         left: The estimated seconds until the end; None until this run has finished a slice.
     """
@@ -68,8 +56,7 @@ class Tasks:
     """
     How far the running Spark jobs are: finished tasks, and all of them, from 1.
 
-    Args:
-        left: The estimated seconds until the last of these tasks ends; None until one was seen to end.
+    The estimated seconds until the last of them ends are `left`, None until one was seen to end.
     """
 
     done: int
@@ -89,11 +76,7 @@ class Pace:
         self._total, self._first, self._since = 0, 0, 0.0
 
     def at(self, done: int, total: int, now: float) -> Tasks | None:
-        """
-        Return how far the tasks are at a time in seconds; None if none is running.
-
-        Other tasks than before begin a new estimate, in which those that had already finished do not count.
-        """
+        """Return how far the tasks are at a time in seconds; None if none runs. Other tasks begin a new estimate."""
         if total != self._total:
             self._total, self._first, self._since = total, done, now
         if not total:
@@ -130,11 +113,9 @@ SILENT = Progress()
 
 def position(steps: tuple[str, ...], name: str, after: int) -> int:
     """
-    Return the index of a step that begins, which may occur twice: the first one after `after`, -1 before the first
-    step.
+    Return the index of a step that begins and may occur twice: the first one after `after`, -1 before the first step.
 
-    If it does not occur after it, as in a repeated attempt, return the first index with this name; for an unknown name
-    `after`, at least 0.
+    A repeated attempt has the first index with this name, an unknown name `after`, at least 0.
     """
     later = (index for index in range(after + 1, len(steps)) if steps[index] == name)
     return next(later, steps.index(name) if name in steps else max(after, 0))

@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.tables.table import Table, read_changes
 from pipelines import Pipeline
-from pipelines.binding import shared_feeds
 from tests.lake import Lake
 
 SOURCES: dict[str, Any] = {"clicks": {"key": "id", "kind": "stream"}, "users": "u", "teams": "t"}
@@ -56,7 +55,7 @@ def test_a_feed_is_read_once_for_all_joins_of_a_run(clicks: Clicks, monkeypatch:
     clicks.sql("UPDATE {users} SET name = 'A' WHERE u = 1", "users")
     before = clicks.copy(clicks.folder.parent / "plain")
     plain = Clicks(spark, before.folder)
-    monkeypatch.setattr(shared_feeds, "read_changes", reading)
+    monkeypatch.setattr("pipelines.binding.workspace.read_changes", reading)
     plain.joins("none").run(spark)
     apart = dict(read)
     read.clear()

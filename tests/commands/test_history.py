@@ -2,7 +2,7 @@
 
 from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED
 from pipelines.commands.history import newest
-from pipelines.report.wording import duration, steps
+from pipelines.report.facts import duration, steps
 from tests.ledgers import at, entry, ledger
 
 COUNTS = {"inserted": 1_234, "updated": 5, "deleted": 0, "touched": 9}

@@ -11,7 +11,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.query import ONLY_A_QUERY, BadQuery, answer, bare_query, words_in
 from pipelines.language import load
 from pipelines.report import ColumnReport, QueryReport, Report
-from pipelines.report.wording import table
+from pipelines.report.facts import table
 from tests.lake import Lake
 
 COMMANDS = [

@@ -23,8 +23,7 @@ from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.publish import publish
 from pipelines.epochs.run import driver, recovery
 from pipelines.plan.decide import plan_open
-from pipelines.plan.request import Request
-from pipelines.plan.values import Computed, EpochPlan, Idle, Route, Staged, StreamInput
+from pipelines.plan.values import Computed, EpochPlan, Idle, Request, Route, Staged, StreamInput
 
 NAME = "result"
 

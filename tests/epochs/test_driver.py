@@ -18,9 +18,8 @@ from pipelines.epochs.publish import open_epoch
 from pipelines.epochs.run import driver
 from pipelines.epochs.run.driver import NEXT, run_join
 from pipelines.epochs.run.slices import BackfillOpen
-from pipelines.plan.remedies import OF_STREAMS
-from pipelines.plan.request import Backfill, Request
-from pipelines.plan.values import InPlace, Sliced
+from pipelines.plan.decide import OF_STREAMS
+from pipelines.plan.values import Backfill, InPlace, Request, Sliced
 from pipelines.report import JoinReport
 from tests.epochs.fakes import NAME, PARTS, FakeKind, FakeWorkspace, faked
 

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from lakehouse.errors.errors import GateFailed
 from lakehouse.session.session import settings
-from pipelines.binding.shared_feeds import Feeds
+from pipelines.binding.workspace import Feeds
 from pipelines.epochs.tables.kind import TablesKind
 from tests.exact import held, plain
 from tests.lake import Lake, only

@@ -13,7 +13,7 @@ from lakehouse.values.sqltext import quote
 from pipelines.joins.kernel import change_set, null_reference, reference, touched_keys
 from pipelines.joins.pairing import change_set_of_pairs
 from pipelines.language import Link, ResolvedQuery, Source, bind, parse
-from pipelines.language.statement.inputs import Produced
+from pipelines.language.statement.statement import Produced
 
 from .scoped import scoped, scoped_rows, scoped_types, unscoped
 

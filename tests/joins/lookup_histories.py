@@ -9,8 +9,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from pipelines.joins.timeline import versions
 from pipelines.language import ResolvedQuery
-from pipelines.language.statement.added_columns import POSITION
-from pipelines.language.statement.semantics import ALWAYS
+from pipelines.language.names import ALWAYS, POSITION
 from tests.joins.claims import literal
 from tests.joins.epochs import key_types
 from tests.joins.scoped import scoped, scoped_changes, scoped_types

@@ -10,8 +10,7 @@ from pipelines.joins.lookup import as_rows, emitted, ignores_null_values, look_u
 from pipelines.joins.meaning import without_unmatched
 from pipelines.joins.timeline import versions
 from pipelines.language import ResolvedQuery, Semantics
-from pipelines.language.statement.added_columns import POSITION
-from pipelines.language.statement.semantics import ALWAYS
+from pipelines.language.names import ALWAYS, POSITION
 from tests.joins.changelogs import CUTS, KEY, ROW, SCOPE, SCOPES, ends_of
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types

@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from lakehouse.session.session import settings
 from pipelines.joins.lookup import as_rows, emitted, look_up
 from pipelines.joins.timeline import versions
-from pipelines.language.statement.added_columns import POSITION
+from pipelines.language.names import POSITION
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
 from tests.joins.lookup_histories import Step, compared

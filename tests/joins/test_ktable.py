@@ -26,8 +26,7 @@ from pyspark.sql.types import (
 
 from pipelines.joins.ktable import candidates, latest
 from pipelines.language import Changelog
-from pipelines.language.names import DELETED, ORDER
-from pipelines.language.statement.added_columns import VERSION
+from pipelines.language.names import DELETED, ORDER, VERSION
 
 Row = tuple[Any, ...]
 Held = dict[Row, Row]

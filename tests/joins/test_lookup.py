@@ -12,8 +12,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from lakehouse.session.session import settings
 from pipelines.joins.lookup import as_rows, look_up
 from pipelines.joins.timeline import NEVER, timed, versions
-from pipelines.language.statement.added_columns import POSITION
-from pipelines.language.statement.semantics import ALWAYS
+from pipelines.language.names import ALWAYS, POSITION
 from tests.joins.claims import literal
 from tests.joins.epochs import bound
 from tests.joins.lookup_histories import compared

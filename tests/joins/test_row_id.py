@@ -7,7 +7,7 @@ from pipelines.joins import pairs
 from pipelines.joins.pairs import hashed, identified
 from pipelines.joins.watermarks import TIME
 from pipelines.language import Input, Output, ResolvedQuery, Step, Window
-from pipelines.language.statement.added_columns import HAS_VALUE, HASH, NUMBER, VERSION
+from pipelines.language.names import HAS_VALUE, HASH, NUMBER, VERSION
 
 ROWS = {
     "INT": ("(5, NULL)", "(NULL, 5)", "(NULL, NULL)", "(5, 5)"),

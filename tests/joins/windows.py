@@ -42,7 +42,7 @@ from pipelines.joins.watermarks import (
 )
 from pipelines.language import How, Input, Output, ResolvedQuery, Semantics, Step, Window
 from pipelines.language import Window as Bounded
-from pipelines.language.statement.added_columns import HAS_VALUE, HASH, MATCHED, NUMBER, SIDE, VERSION
+from pipelines.language.names import HAS_VALUE, HASH, MATCHED, NUMBER, SIDE, VERSION
 from tests.joins.claims import literal
 
 SCOPE = "_scope"

@@ -8,7 +8,7 @@ from lakehouse.errors.address import Address
 from lakehouse.ledger.entries import PUBLISHING, Entry
 from lakehouse.ledger.ledger_rows import entry_of, row_of
 from lakehouse.publish.writes import Append, Merge, Overwrite, TargetVersions, Write
-from pipelines.language.statement import added_columns
+from pipelines.language import names
 from tests.ledgers import entry
 
 STORAGE = "/lake"
@@ -18,7 +18,7 @@ RESULT, LOG, STATE = (
 )
 CHANGES = {"inserted": 1, "updated": 2, "deleted": 3}
 BUFFERED = {f"buffered_{name}": number for name, number in CHANGES.items()}
-MATCHED = (added_columns.MATCHED,)
+MATCHED = (names.MATCHED,)
 NONE_BUFFERED = dict.fromkeys(BUFFERED, 0)
 
 OLD: dict[str, tuple[str, dict[str, int], tuple[Write, ...]]] = {

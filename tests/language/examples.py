@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.language import ResolvedQuery, Source, Statement, bind, parse
-from pipelines.language.statement.inputs import Produced
+from pipelines.language.statement.statement import Produced
 
 SOURCES = {
     "flights": Source(key="flight_id"),

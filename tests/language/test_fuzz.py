@@ -12,7 +12,7 @@ from lakehouse.errors.errors import PipelineFileError
 from pipelines.cli import main
 from pipelines.commands.init import example
 from pipelines.language import bind, parse
-from pipelines.language.sql.functions import words
+from pipelines.language.sql.vocabulary import words
 
 from .examples import COLUMNS, SOURCES
 

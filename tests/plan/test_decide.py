@@ -18,10 +18,8 @@ from lakehouse.errors.errors import (
 from lakehouse.ledger.entries import ABANDONED, BROKEN, PUBLISHING, JoinHistory
 from lakehouse.publish.writes import Append, Merge, TargetVersions, Write
 from lakehouse.values.recorded import Slice
-from pipelines.plan.decide import plan_epoch, plan_open
-from pipelines.plan.facts import Redefined, SourceFacts
-from pipelines.plan.remedies import OF_KTABLES, OF_STREAMS
-from pipelines.plan.values import EpochPlan, Idle, Refresh, Resume, Route, SourceRange, Staged
+from pipelines.plan.decide import OF_KTABLES, OF_STREAMS, plan_epoch, plan_open
+from pipelines.plan.values import EpochPlan, Idle, Redefined, Refresh, Resume, Route, SourceFacts, SourceRange, Staged
 from tests.ledgers import entry, ledger
 
 RESULT, LOG = Address("result", path="/lake/result"), Address("result__changelog", path="/lake/result__changelog")

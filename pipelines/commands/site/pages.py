@@ -18,7 +18,7 @@ from pipelines.commands.site.facts import JoinFacts, SiteFacts, TableFacts
 from pipelines.commands.site.graph import KINDS, Node, graph
 from pipelines.commands.site.plots import CHANGED, NEWEST, drawn, plots_of
 from pipelines.report import EpochReport
-from pipelines.report.wording import in_order, moment
+from pipelines.report.facts import in_order, moment
 
 INDEX = "index.html"
 QUALITY = "data_docs"

@@ -9,8 +9,8 @@ from markupsafe import Markup
 
 from pipelines.commands.site.svg import element, markup
 from pipelines.report import EpochReport
+from pipelines.report.facts import moment, steps_in_order
 from pipelines.report.join_report import APPENDED, COUNTED
-from pipelines.report.wording import moment, steps_in_order
 
 NEWEST = 120
 """The maximal number of epochs in a plot."""

@@ -21,7 +21,7 @@ from pipelines.epochs.sources.plain_inputs import inspect_maps, statement_of
 from pipelines.epochs.sources.scratch import Scratch
 from pipelines.epochs.streams.plain_rows import plain_rows, position_of
 from pipelines.language import STREAM_COLUMNS, Link
-from pipelines.language.statement.added_columns import HAS_VALUE, POSITION, VERSION
+from pipelines.language.names import HAS_VALUE, POSITION, VERSION
 from pipelines.plan.values import APPENDED, EpochPlan
 
 PLACE = "_lakejoin_place"

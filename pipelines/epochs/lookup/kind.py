@@ -38,10 +38,8 @@ from pipelines.joins.lookup import NULL_KEY, as_rows, emitted, look_up
 from pipelines.joins.meaning import PRESENT, without_unmatched
 from pipelines.joins.watermarks import as_number
 from pipelines.language import STREAM_COLUMNS
-from pipelines.language.statement.added_columns import HAS_VALUE, VERSION
-from pipelines.language.statement.semantics import ALWAYS
-from pipelines.plan.request import Request
-from pipelines.plan.values import APPENDED, Computed
+from pipelines.language.names import ALWAYS, HAS_VALUE, VERSION
+from pipelines.plan.values import APPENDED, Computed, Request
 
 EPOCH, POSITION = STREAM_COLUMNS
 
@@ -113,7 +111,7 @@ class Lookups:
         counts = self._counts(made)
         writes = (with_rows(self._plan.writes[-1], counts[APPENDED]),)
         positions, greatest = self._walked(found.new_rows)
-        return Computed(counts, writes, self._clocks(greatest), positions)
+        return Computed(counts, writes, clocks=self._clocks(greatest), positions=positions)
 
     def rows(self) -> DataFrame:
         """Return the rows of the result, with `_epoch` and `_position`."""

@@ -17,7 +17,7 @@ from pipelines.epochs.streams.new_rows import as_time, refuse_untimed
 from pipelines.joins.kernel import refers_to
 from pipelines.joins.timeline import timed, versions
 from pipelines.language import Link
-from pipelines.language.statement.semantics import ALWAYS
+from pipelines.language.names import ALWAYS
 
 
 class StreamSources:

@@ -23,7 +23,7 @@ from lakehouse.tables.commits import Commit
 from lakehouse.tables.table import Table, read, refresh
 from lakehouse.values.recorded import SourceVersions
 from pipelines.binding.bound import BoundJoin
-from pipelines.binding.ktable import BoundKTable
+from pipelines.binding.sources import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.publish.open_epoch import another_run, broken, fence_of, is_open, is_still, run_write

@@ -45,8 +45,7 @@ from pipelines.epochs.publish.open_epoch import application
 from pipelines.epochs.publish.publish import publish, publishing_entry
 from pipelines.epochs.run.recovery import finish_open
 from pipelines.epochs.run.slices import backfill_in_slices, refuse_open, resume_slices
-from pipelines.plan.request import Request
-from pipelines.plan.values import EpochPlan, Idle, InPlace, Resume, Sliced, Staged
+from pipelines.plan.values import EpochPlan, Idle, InPlace, Request, Resume, Sliced, Staged
 from pipelines.report import JoinReport, joined_reports
 from pipelines.report.progress import SILENT, Progress, Stopwatch
 

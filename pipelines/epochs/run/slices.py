@@ -63,7 +63,7 @@ def backfill_in_slices(
         counts = kind.check_whole(epoch)
         result = read(workspace.spark, bound.result, plan.result.base_version)
         slices = slices_of(result.where(plan.where) if plan.where else result, bound.join.key, number)
-    slices = tuple(replace(part, where=plan.where) for part in slices)
+    slices = tuple(replace(part, where=plan.where or "") for part in slices)
     entry = publishing_entry(epoch, uuid.uuid4().hex, "", Computed(counts, plan.writes))
     entry = replace(entry, slices=slices, reason=f"{plan.reason}, in {len(slices)} slices")
     with watch.step("ledger"):
@@ -112,7 +112,9 @@ def _write_slices(
             continue
         took = time.monotonic() - start
         left = took / (through - before) * (rows - through) if through > before else None
-        progress.slice(entry.join, SliceProgress(number, len(entry.slices), through, rows, left))
+        progress.slice(
+            entry.join, SliceProgress(number=number, of=len(entry.slices), rows=through, of_rows=rows, left=left)
+        )
         _write_slice(kind, bound, entry, number, watch)
         through += part.rows
     with watch.step("ledger"):

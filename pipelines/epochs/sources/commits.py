@@ -12,8 +12,8 @@ from lakehouse.values.compare import type_sql
 from lakehouse.values.net_changes import as_feed, key_struct, net
 from lakehouse.values.sqltext import numbered
 from pipelines.binding.bound import BoundJoin
-from pipelines.binding.ktable import bind_ktable
-from pipelines.binding.shared_feeds import Rows
+from pipelines.binding.sources import bind_ktable
+from pipelines.binding.workspace import Rows
 from pipelines.epochs.sources.feeds import NOTHING_READ, Changes, SourceFeeds
 from pipelines.epochs.sources.lookups import pruning_of
 from pipelines.epochs.sources.reading import EpochSources
@@ -21,7 +21,7 @@ from pipelines.joins.changelog import logged_changes
 from pipelines.joins.ktable import accepted, candidates
 from pipelines.joins.timeline import placed, positions
 from pipelines.language import Link
-from pipelines.language.statement.added_columns import VERSION
+from pipelines.language.names import VERSION
 from pipelines.plan.values import SourceRange
 
 

@@ -15,8 +15,7 @@ from lakehouse.feed.distorted import distortion
 from lakehouse.tables.table import Table
 from lakehouse.values.net_changes import net, null_key
 from pipelines.binding.bound import BoundJoin
-from pipelines.binding.shared_feeds import Rows
-from pipelines.binding.workspace import Workspace
+from pipelines.binding.workspace import Rows, Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.scratch import Scratch
 from pipelines.language import Input

@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame
 from lakehouse.publish.stage import Stage
 from lakehouse.session.session import WITHOUT_BROADCASTS, settings, small_query_settings
 from lakehouse.values.driver_rows import TooLarge, to_driver
-from pipelines.binding.shared_feeds import Distorted
-from pipelines.binding.workspace import Workspace
+from pipelines.binding.workspace import Distorted, Workspace
 from pipelines.plan.values import Computed, EpochPlan
 
 log = logging.getLogger(__name__)

@@ -33,9 +33,8 @@ from pipelines.epochs.streams.replay import Replay, compute_replay, plan_replay
 from pipelines.epochs.streams.source_progress import last_position, source_kind
 from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.language import STREAM_COLUMNS
-from pipelines.plan.remedies import OF_STREAMS
-from pipelines.plan.request import Request
-from pipelines.plan.values import Computed, Resume
+from pipelines.plan.decide import OF_STREAMS
+from pipelines.plan.values import Computed, Request, Resume
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 

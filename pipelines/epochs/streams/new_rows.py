@@ -19,8 +19,7 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.streams.source_progress import UpstreamProgress, upstream_progress
 from pipelines.joins.lookup import ignores_null_values
 from pipelines.joins.watermarks import as_number
-from pipelines.language.statement.added_columns import HAS_VALUE, POSITION, STREAM_COLUMNS, VERSION
-from pipelines.language.statement.semantics import ALWAYS, UNORDERED
+from pipelines.language.names import ALWAYS, HAS_VALUE, POSITION, STREAM_COLUMNS, UNORDERED, VERSION
 from pipelines.plan.values import SourceRange
 
 CAUSED_AT = STREAM_COLUMNS[1]

@@ -18,9 +18,8 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.streams.source_progress import upstream_progress
 from pipelines.language import STREAM_COLUMNS
-from pipelines.language.sql.lengths import DAY
-from pipelines.language.statement.added_columns import HAS_VALUE, POSITION, VERSION
-from pipelines.language.statement.semantics import ALWAYS, UNORDERED
+from pipelines.language.names import ALWAYS, HAS_VALUE, POSITION, UNORDERED, VERSION
+from pipelines.language.sql.syntax import DAY
 from pipelines.plan.values import SourceRange
 
 CAUSED_AT = STREAM_COLUMNS[1]

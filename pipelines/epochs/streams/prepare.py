@@ -42,11 +42,9 @@ from pipelines.epochs.preflight import (
 from pipelines.epochs.streams.source_progress import Upstream, new_commits, source_kind, up_to
 from pipelines.epochs.streams.state_table import create_state, state_schema
 from pipelines.language import STREAM_COLUMNS, statement_of
-from pipelines.plan.checks import check_definition, check_is_still
 from pipelines.plan.cut import find_cut
-from pipelines.plan.decide import plan_epoch, plan_open
-from pipelines.plan.facts import SourceFacts
-from pipelines.plan.values import EpochPlan, Idle, Refresh, SourceRange, Staged, StreamInput
+from pipelines.plan.decide import check_definition, check_is_still, plan_epoch, plan_open
+from pipelines.plan.values import EpochPlan, Idle, Refresh, SourceFacts, SourceRange, Staged, StreamInput
 
 BACKFILL = "backfill: requested by the user"
 

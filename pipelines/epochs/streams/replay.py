@@ -39,9 +39,8 @@ from pipelines.epochs.streams.prepare import checked_state
 from pipelines.epochs.streams.source_progress import source_kind
 from pipelines.joins.difference import bag_difference
 from pipelines.language import STREAM_COLUMNS
-from pipelines.plan.checks import check_definition
-from pipelines.plan.request import Decision
-from pipelines.plan.values import APPENDED, Computed, EpochPlan, SourceRange, Strategy, StreamInput
+from pipelines.plan.decide import check_definition
+from pipelines.plan.values import APPENDED, Computed, Decision, EpochPlan, SourceRange, Strategy, StreamInput
 
 EPOCH, POSITION = STREAM_COLUMNS
 BEGINNINGS = ("load", "reset", "accept")
@@ -292,7 +291,7 @@ def compute_replay(kind: Replayable, epoch: Epoch[BoundJoin], stage: Stage) -> C
         CannotContinue: The result holds rows that no epoch made, or an epoch can no longer be read; the user decides.
     """
     plan = epoch.plan
-    nothing = Computed({APPENDED: 0}, plan.writes, plan.stream.clocks)
+    nothing = Computed({APPENDED: 0}, plan.writes, clocks=plan.stream.clocks)
     if plan.strategy == "accept":
         return nothing
     replay = Replay(kind, plan.result.base_version, epoch.bound)

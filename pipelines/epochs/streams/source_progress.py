@@ -23,8 +23,8 @@ from lakehouse.values.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.language import is_stream, reads, statement_of
-from pipelines.language.sql.lengths import DAY
-from pipelines.language.statement.semantics import ALWAYS
+from pipelines.language.names import ALWAYS
+from pipelines.language.sql.syntax import DAY
 from pipelines.plan.cut import NewCommit, NewCommits, find_cut
 
 LOOKS = 3

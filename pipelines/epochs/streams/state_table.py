@@ -8,7 +8,7 @@ from lakehouse.tables.table import find, get
 from lakehouse.values.compare import plain_schema
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.language.statement.added_columns import HASH, IDENTITY, MATCHED, NUMBER, SIDE, VERSION
+from pipelines.language.names import HASH, IDENTITY, MATCHED, NUMBER, SIDE, VERSION
 
 STATE_ROWS = ("left_row", "right_row")
 """The columns of the state that hold the row of the left or of the right stream; the other one is null."""

@@ -16,7 +16,7 @@ from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.views.reconcile import expected_rows, whole_inputs
 from pipelines.joins.meaning import meaning
-from pipelines.language.statement.added_columns import PREFIX
+from pipelines.language.names import PREFIX
 
 RANGE = f"{PREFIX}range"
 """The working column of the number of the range that contains the key."""

@@ -36,9 +36,8 @@ from pipelines.epochs.views.shape import Shape
 from pipelines.epochs.views.verify import verify_tables
 from pipelines.joins.changelog import changelog_schema
 from pipelines.language import Condition
-from pipelines.plan.checks import check_definition
-from pipelines.plan.request import Backfill, Request
-from pipelines.plan.values import Computed, InPlace, Resume, Route, Sliced, Staged
+from pipelines.plan.decide import check_definition
+from pipelines.plan.values import Backfill, Computed, InPlace, Request, Resume, Route, Sliced, Staged
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 

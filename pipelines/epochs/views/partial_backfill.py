@@ -16,7 +16,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.joins.difference import Subset
 from pipelines.language import Condition, bind_condition
-from pipelines.plan.checks import check_definition, check_is_still
+from pipelines.plan.decide import check_definition, check_is_still
 from pipelines.plan.values import SourceRange
 
 

@@ -13,7 +13,7 @@ from lakehouse.tables.table import Table, commits_since, get, read
 from lakehouse.values.checksums import checksum_of, has_checksum
 from lakehouse.values.recorded import Checksum
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.checks import check_is_still
+from pipelines.plan.decide import check_is_still
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 

@@ -21,7 +21,7 @@ from pipelines.epochs.preflight import check_columns
 from pipelines.epochs.views.reconcile import compare_with_join, expected_rows
 from pipelines.joins.changelog import last_rows
 from pipelines.joins.difference import bag_difference
-from pipelines.plan.checks import check_definition
+from pipelines.plan.decide import check_definition
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 

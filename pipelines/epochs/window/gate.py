@@ -27,7 +27,7 @@ from pipelines.epochs.sources.plain_inputs import inspect_maps, statement_of
 from pipelines.epochs.streams.plain_rows import plain_rows, time_as_number
 from pipelines.epochs.streams.state_table import BOTH, KNOWN_COLUMNS, STATE_ROWS, state_schema
 from pipelines.language import ROW_COLUMNS
-from pipelines.language.statement.added_columns import HAS_VALUE, POSITION, VERSION
+from pipelines.language.names import HAS_VALUE, POSITION, VERSION
 from pipelines.plan.values import EpochPlan
 
 

@@ -45,7 +45,7 @@ from pipelines.joins.pairs import (
 )
 from pipelines.joins.watermarks import NOTHING_YET, window_of
 from pipelines.language import ROW_COLUMNS, STREAM_COLUMNS
-from pipelines.language.statement.added_columns import HASH, MATCHED, NUMBER, SIDE, VERSION
+from pipelines.language.names import HASH, MATCHED, NUMBER, SIDE, VERSION
 from pipelines.plan.values import APPENDED, Computed
 
 EPOCH, EPOCH_POSITION = STREAM_COLUMNS
@@ -140,10 +140,10 @@ class Meetings:
         counts, state = put_state(self._stage, changes, buffered, self._epoch)
         writes, counts = (state, with_rows(self._plan.writes[-1], appended[APPENDED])), {**appended, **counts}
         if ordered is None:
-            return Computed(counts, writes, dict(self._plan.stream.clocks), ())
+            return Computed(counts, writes, clocks=dict(self._plan.stream.clocks))
         counted = ordered.counted()
         counts |= {**ordered.read, "late": counted["late"], "null_keys": counted["null_keys"]}
-        return Computed(counts, writes, dict(ordered.clocks), ordered.positions)
+        return Computed(counts, writes, clocks=dict(ordered.clocks), positions=ordered.positions)
 
     def _put_flushed(self, buffered: DataFrame) -> tuple[dict[str, int], DataFrame]:
         """Stage the rows of a flush; return their counts, and the buffer changes."""

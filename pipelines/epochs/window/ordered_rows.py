@@ -57,7 +57,7 @@ from pipelines.joins.watermarks import (
     with_watermarks,
 )
 from pipelines.language import Window
-from pipelines.language.statement.added_columns import POSITION, SIDE, VERSION
+from pipelines.language.names import POSITION, SIDE, VERSION
 
 WHOLE_RANGE = 2**62
 

@@ -26,7 +26,7 @@ from pipelines.joins.expiry import KEEP, OP
 from pipelines.joins.pairs import EXPIRED, LATE, NOT_JOINABLE, NULL_KEY, as_buffered, both_sides, judged, outer_sides
 from pipelines.joins.watermarks import NOTHING_YET, limit, limit_value, watermark_before, window_of
 from pipelines.language import ResolvedQuery
-from pipelines.language.statement.added_columns import IDENTITY, MATCHED, SIDE
+from pipelines.language.names import IDENTITY, MATCHED, SIDE
 
 BUFFERED_UNCHANGED = "buffered_kept"
 """The name of the count of buffered rows that stay unchanged, in an epoch that rewrites all buffered rows."""

@@ -21,7 +21,6 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
-from pipelines.language.file.option_rules import clashes, source_misfits, storage_misfit
 from pipelines.language.file.options import (
     ALL,
     KEY_SCHEMA,
@@ -39,8 +38,11 @@ from pipelines.language.file.options import (
     Semantics,
     SourceKind,
     Text,
+    clashes,
     hinted,
     key_columns,
+    source_misfits,
+    storage_misfit,
 )
 from pipelines.language.names import nearest
 
@@ -210,10 +212,7 @@ class PipelineFile(Block):
         return hash((self.pipeline, *self.joins))
 
     def split(self, parts: Mapping[str, Mapping[str, Join]]) -> "PipelineFile":
-        """
-        Return a file in which the parts of joins, each after those that it reads, the join itself last, replace the
-        joins.
-        """
+        """Return a file in which the parts of joins, each after those that it reads, replace these joins."""
         if not parts:
             return self
         made = {name: parts.get(name, {name: join}) for name, join in self.joins.items()}
@@ -239,11 +238,7 @@ class PipelineFile(Block):
 
 
 def schema() -> str:
-    """
-    Return the JSON schema of the pipeline file: its options and their types, with a final line break.
-
-    Only `lakejoin check` also checks statements, name clashes and features that are not yet supported.
-    """
+    """Return the JSON schema of the options and their types, with a final line break; `lakejoin check` checks more."""
     content = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **PipelineFile.model_json_schema(by_alias=True),

@@ -5,18 +5,27 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from sqlglot import exp
 
 from lakehouse.errors.errors import PipelineFileError
-from pipelines.language.join.produced import carried
-from pipelines.language.join.references import references
 from pipelines.language.names import nearest
 from pipelines.language.sql.dialect import as_written, render
 from pipelines.language.sql.objection import Objection, faults_of
-from pipelines.language.statement.added_columns import added_columns
-from pipelines.language.statement.definition import Input, Output, Pairing, ResolvedQuery, Step, Watermark
-from pipelines.language.statement.outputs import bad_names, is_star
-from pipelines.language.statement.scope import NamedTable, Scope
-from pipelines.language.statement.sql import sql_path
-from pipelines.language.statement.statement import Statement
-from pipelines.language.statement.windows import watermarks_of, window_of
+from pipelines.language.sql.syntax import lateness
+from pipelines.language.statement.columns import NamedTable, Scope, is_null_of_nulls
+from pipelines.language.statement.definition import (
+    Input,
+    Link,
+    Output,
+    Pairing,
+    ResolvedQuery,
+    Step,
+    Time,
+    Watermark,
+    Window,
+    Within,
+)
+from pipelines.language.statement.outputs import bad_names, carried, is_star
+from pipelines.language.statement.parse import sql_path
+from pipelines.language.statement.statement import UPSTREAM, ReferenceClause, Statement, absent_after, added_columns
+from pipelines.language.statement.windows import asserted, equalities, find_window_bounds, one_side
 
 
 def bind(
@@ -86,11 +95,11 @@ def _star_columns(statement: Statement, result_columns: Collection[str], added: 
 def _carried(
     statement: Statement, watermarks: Sequence[Watermark], names: Mapping[str, str]
 ) -> Iterator[tuple[str, int]]:
-    """Yield the outputs that keep a watermark, under their real names, with the place of the watermark."""
+    """Yield the outputs that keep a watermark, under their real names, with the index of the watermark."""
     found = carried(statement)
-    for number, mark in enumerate(watermarks):
+    for number, watermark in enumerate(watermarks):
         for output, time in found:
-            if (time.input, time.column.lower()) == (mark.time.input, mark.time.column.lower()):
+            if (time.input, time.column.lower()) == (watermark.time.input, watermark.time.column.lower()):
                 yield names.get(output.lower(), output), number
 
 
@@ -101,7 +110,7 @@ def _pairing(statement: Statement, scope: Scope, steps: Sequence[Step]) -> Pairi
     left = tuple(render(scope.resolve(equality.left)) for equality in found.equalities)
     right = tuple(render(scope.resolve(equality.right)) for equality in found.equalities)
     columns = scope.resolve(statement.steps[found.right - 1].on).find_all(exp.Column)
-    looked_up = {place for column in columns if (place := scope.place(column)) not in (None, found.left, found.right)}
+    looked_up = {index for column in columns if (index := scope.index(column)) not in (None, found.left, found.right)}
     return Pairing(
         left=found.left,
         right=found.right,
@@ -111,7 +120,7 @@ def _pairing(statement: Statement, scope: Scope, steps: Sequence[Step]) -> Pairi
         values=(left, right),
         null_safe=tuple(equality.is_null_safe for equality in found.equalities),
         after=len(statement.sides),
-        looked_up=tuple(sorted(place for place in looked_up if place is not None)),
+        looked_up=tuple(sorted(index for index in looked_up if index is not None)),
     )
 
 
@@ -130,16 +139,14 @@ def _refused(statement: Statement, objections: Iterable[Objection]) -> PipelineF
 def _missing_keys(table: NamedTable) -> Iterator[Objection]:
     for name in table.side.key:
         if not table.has(name):
-            yield Objection(
-                f"the key of {table.side.source} names `{name}`, which is not one of its columns",
-                nearest(name, table.columns),
-            )
+            problem = f"the key of {table.side.source} names `{name}`, which is not one of its columns"
+            yield Objection(problem, nearest(name, table.columns))
 
 
 def _input(table: NamedTable) -> Input:
     key = () if table.side.kind == "stream" else tuple(table.real(name) for name in table.side.key)
     others = tuple(column for column in table.columns if column in table.used and column not in key)
-    return Input(table.side.source, table.side.alias, key, key + others, table.side.may_be_absent)
+    return Input(table.side.source, table.side.alias, key, key + others, may_be_absent=table.side.may_be_absent)
 
 
 def _outputs(item: exp.Expr, scope: Scope) -> list[tuple[str, exp.Expr]]:
@@ -188,3 +195,125 @@ def _except(star: exp.Star, tables: Sequence[NamedTable], scope: Scope) -> set[s
             scope.objections.append(Objection(problem, "write `alias.* EXCEPT (...)` for each side", column))
         dropped.add(column.name.lower())
     return dropped
+
+
+def window_of(statement: Statement, scope: Scope) -> Window:
+    """Build the window of two streams; the scope collects objections to unknown columns and missing bounds."""
+    step = statement.steps[0]
+    resolved = [scope.resolve(condition) for condition in asserted(step.on, step.how, statement.where)]
+    for table in scope.tables:
+        for name, _ in table.side.times:
+            if table.has(name):
+                table.column(name)
+    bounds, objections = find_window_bounds(resolved, statement.sides)
+    scope.objections += objections
+    watermarks = list(watermarks_of(scope.tables))
+    indexes = {(each.time.input, each.time.column.lower()): index for index, each in enumerate(watermarks)}
+    within = [
+        Within(
+            indexes[bound.greater.input, bound.greater.column.lower()],
+            indexes[bound.lesser.input, bound.lesser.column.lower()],
+            bound.allowance,
+            bound.unit,
+            bound.has_days,
+        )
+        for bound in bounds
+    ]
+    left, right = (
+        " AND ".join(f"({render(condition)})" for condition in conditions) or "TRUE"
+        for conditions in one_side(resolved[0], scope.index)
+    )
+    pairs = tuple((render(one), render(other)) for one, other in equalities(resolved[0], scope.index))
+    return Window(tuple(watermarks), tuple(within), pairs, (left, right), is_self_join=statement.is_self_join)
+
+
+def watermarks_of(tables: Sequence[NamedTable]) -> Iterator[Watermark]:
+    """Yield the watermarked columns of inputs."""
+    for index, table in enumerate(tables):
+        for name, written in table.side.times:
+            time = Time(index, table.real(name) if table.has(name) else name)
+            is_upstream = written == UPSTREAM
+            yield Watermark(time, 0, is_from_upstream=True) if is_upstream else Watermark(time, *lateness(written))
+
+
+def references(statement: Statement, scope: Scope) -> Iterator[Link]:
+    """Resolve the references, each after those that reach the inputs that it needs, and add objections to the scope."""
+    resolved = set(statement.keys.members)
+    pending = list(_resolved(statement, scope))
+    while pending:
+        ready = [link for link in pending if link.needed <= resolved]
+        if not ready:
+            if not scope.objections:
+                link = statement.keys.links[-1]
+                problem = f"ON: `{as_written(link.expressions[0])}` is not a column of the input that keys the result"
+                scope.objections.append(Objection(problem, "write an alias before each column", link.expressions[0]))
+            return
+        yield from ready
+        resolved |= {link.input for link in ready}
+        pending = [link for link in pending if link not in ready]
+
+
+def _resolved(statement: Statement, scope: Scope) -> Iterator[Link]:
+    for link in statement.keys.links:
+        found = ReferenceClause(link.side, tuple(map(scope.resolve, link.expressions)), link.null_safe)
+        indexes = [{scope.index(column) for column in one.find_all(exp.Column)} for one in found.expressions]
+        over = sorted(index for index in set().union(*indexes) if index is not None)
+        if None in set().union(*indexes):
+            continue  # the scope has objected to the column
+        objection = _objection(statement, link, indexes, over)
+        if objection is not None:
+            scope.objections.append(objection)
+            continue
+        written = tuple(map(render, found.expressions))
+        if len(over) == 1:
+            yield Link(link.side, written, over[0], null_safe=link.null_safe)
+            continue
+        # A changed row of a table adds no row to a stream, so that nothing is followed.
+        followed = over[-1] if statement.reads_stream else _followed(statement, found, indexes, over)
+        if followed is None:
+            name, about = statement.sides[link.side].source, link.expressions[0]
+            problem = f"ON: each input from which a part of the key of {name} is taken may be absent"
+            scope.objections.append(Objection(problem, "compare the parts from one of them by `=`", about))
+            continue
+        overs = tuple(min((index for index in of if index is not None), default=followed) for of in indexes)
+        yield Link(link.side, written, followed, null_safe=link.null_safe, overs=overs)
+
+
+def _objection(
+    statement: Statement, link: ReferenceClause, indexes: Sequence[set[int | None]], over: Sequence[int]
+) -> Objection | None:
+    name, about = statement.sides[link.side].source, link.expressions[0]
+    if not over or any(len(of) > 1 for of in indexes):
+        return Objection(f"ON: each part of the key of {name} must be taken from one other input", about=about)
+    if link.side in over:
+        own = next(one for one, of in zip(link.expressions, indexes, strict=True) if link.side in of)
+        problem = f"ON: `{as_written(own)}` is a column of {name} itself"
+        return Objection(problem, "write an alias before each column", own)
+    if len(over) > 1 and over[-1] > link.side:
+        problem = f"ON: parts of the key of {name} are taken from inputs after it"
+        return Objection(problem, "write an alias before each column", about)
+    return None
+
+
+def _followed(
+    statement: Statement, link: ReferenceClause, indexes: Sequence[set[int | None]], over: Iterable[int]
+) -> int | None:
+    """
+    Choose the input through which to follow a reference with parts from several inputs.
+
+    Wherever the reference leads to a row, that input must have one: it is never absent, or a part is null without it.
+    """
+    absent = absent_after(step.how for step in statement.steps[: link.side - 1])
+
+    def parts(index: int) -> list[int]:
+        return [part for part, of in enumerate(indexes) if index in of]
+
+    def preference(index: int) -> tuple[bool, bool, int, int]:
+        plain = all(isinstance(link.expressions[part].unnest(), exp.Column) for part in parts(index))
+        return index not in statement.keys.members, not plain, -len(parts(index)), index
+
+    def is_null_without(index: int) -> bool:
+        return any(is_null_of_nulls(link.expressions[part]) for part in parts(index) if part not in link.null_safe)
+
+    usable = [index for index in over if index not in absent or is_null_without(index)]
+    return min(usable, key=preference, default=None)

@@ -8,13 +8,12 @@ from sqlglot import exp
 
 from lakehouse.errors.errors import LakejoinError, PipelineFileError
 from pipelines.language.file.model import PipelineFile
-from pipelines.language.join.produced import produced
 from pipelines.language.names import nearest
 from pipelines.language.sql.objection import Objection, faults_of
 from pipelines.language.sql.syntax import read
-from pipelines.language.statement.inputs import Produced, called, defined, tables_of
-from pipelines.language.statement.sql import parse, sql_path
-from pipelines.language.statement.statement import Statement
+from pipelines.language.statement.outputs import produced
+from pipelines.language.statement.parse import called, defined, parse, sql_path, tables_of
+from pipelines.language.statement.statement import Produced, Statement
 
 
 class UnknownJoin(LakejoinError):
@@ -32,8 +31,7 @@ class Chains:
     Args:
         reads: For each join, the joins that it reads, each once, in the order of FROM.
         order: All joins, each after the joins that it reads, else in the order of the file.
-        cycles: Cycles of joins: each join reads the next, and the last reads the first. A cycle starts with its first
-            join in the file.
+        cycles: Lists of joins that each read the next, and the last reads the first, which is the first in the file.
     """
 
     reads: Mapping[str, Sequence[str]]
@@ -61,9 +59,7 @@ class Chains:
 
 
 def chains(sources: Collection[str], statements: Mapping[str, str]) -> Chains:
-    """
-    Build the graph of joins, whose order ignores one edge of each cycle; errors in statements are reported elsewhere.
-    """
+    """Build the graph of joins; its order ignores one edge of each cycle."""
     reads = {name: _read_by(sql, sources, statements) for name, sql in statements.items()}
     pending = {name: list(others) for name, others in reads.items()}
     order: list[str] = []
@@ -129,25 +125,22 @@ def reads(file: PipelineFile, name: str) -> tuple[str, ...]:
 
 def reading_alike(file: PipelineFile, name: str) -> tuple[str, ...]:
     """Return a join and all joins that share an input with it, in the order in which they run."""
-    read = {table.lower() for table in _named(file.joins[name].sql)}
-    found = (
-        other for other in chains_of(file).order if read & {table.lower() for table in _named(file.joins[other].sql)}
-    )
-    return tuple(found)
+    read = {other: {table.lower() for table in _named(file.joins[other].sql)} for other in file.joins}
+    return tuple(other for other in chains_of(file).order if read[name] & read[other])
 
 
 def keeps_changelog(file: PipelineFile, name: str) -> bool:
     """
-    Return whether a join keeps a changelog.
+    Return whether a join of tables keeps a changelog.
 
-    It does if the file asks for one, or if another join reads it, directly or through other joins, and either keeps a
-    changelog by option or is a join with a stream. Joins with a stream keep none.
+    It does if the file asks for one, or if a join with a stream or with that option reads it, directly or through
+    others.
     """
-    found = chains_of(file)
+    chains = chains_of(file)
     if is_stream(file, name):
         return False
-    needed = (other for other in file.joins if file.joins[other].changelog or is_stream(file, other))
-    return file.joins[name].changelog or any(name in found.behind(other) for other in needed)
+    readers = (other for other in file.joins if file.joins[other].changelog or is_stream(file, other))
+    return file.joins[name].changelog or any(name in chains.behind(other) for other in readers)
 
 
 def is_stream(file: PipelineFile, name: str) -> bool:
@@ -161,13 +154,7 @@ def is_stream(file: PipelineFile, name: str) -> bool:
 
 
 def statement_of(file: PipelineFile, name: str) -> Statement:
-    """
-    Return the parsed statement of a join. The statements of the joins that it reads are parsed first.
-
-    Raises:
-        PipelineFileError: With all errors in the first faulty one of these statements.
-        KeyError: If the file has no such join.
-    """
+    """Return the parsed statement of a join; raise `PipelineFileError` if it, or one that it reads, has errors."""
     return _statements(file).of(name)
 
 
@@ -175,12 +162,8 @@ def selected(file: PipelineFile, select: Collection[str] | None) -> list[str]:
     """
     Return the names of the joins to work on, each after the joins that it reads, else in the order of the file.
 
-    Args:
-        select: Names of joins; None for all joins of the file. Each name includes the parts of the join. `+name` also
-            includes the joins that it reads, directly or through other joins.
-
-    Raises:
-        UnknownJoin: If the selection is empty or names a join that the file does not have.
+    Each selected name includes the parts of the join; `+name` also the joins that it reads, directly or through others.
+    `UnknownJoin` says that the selection is empty or that the file does not have a join.
     """
     chains = chains_of(file)
     if select is None:
@@ -224,3 +207,17 @@ def _cycle(reads: Mapping[str, Sequence[str]]) -> list[str]:
     cycle = path[path.index(path[-1]) : -1]
     first = min(cycle, key=list(reads).index)
     return cycle[cycle.index(first) :] + cycle[: cycle.index(first)]
+
+
+def changelogs(file: PipelineFile, names: Collection[str]) -> list[str]:
+    """Return the changelog sources that joins read, each once, in the order of the file."""
+    read = {source for name in names for source in changelogs_of(file, name)}
+    return [source for source in file.sources if source in read]
+
+
+def changelogs_of(file: PipelineFile, name: str) -> tuple[str, ...]:
+    """Return the changelog sources that one join reads, in the order of FROM."""
+    if not any(source.kind == "changelog" for source in file.sources.values()):
+        return ()
+    read = statement_of(file, name).sources
+    return tuple(source for source in read if source in file.sources and file.sources[source].kind == "changelog")

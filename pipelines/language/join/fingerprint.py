@@ -7,11 +7,10 @@ from types import MappingProxyType
 
 from pipelines.language.file.model import PipelineFile, Source, Storage
 from pipelines.language.join.chains import statement_of
-from pipelines.language.join.condition import canonical
+from pipelines.language.join.sources import canonical
 from pipelines.language.sql.dialect import render
-from pipelines.language.sql.lengths import lateness
-from pipelines.language.statement.inputs import UPSTREAM
-from pipelines.language.statement.statement import Side
+from pipelines.language.sql.syntax import lateness
+from pipelines.language.statement.statement import UPSTREAM, Side
 
 ROW_IDENTITY = 2
 """The version of the row identity of streams, which results and buffers of joins of two streams contain."""
@@ -29,10 +28,6 @@ def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_
 
     Args:
         settings: Spark settings that lakejoin fixes but for which the runtime keeps other values.
-
-    Raises:
-        PipelineFileError: If the statement is not a valid join.
-        KeyError: If the file has no such join.
     """
     join = file.joins[name]
     statement = statement_of(file, name)

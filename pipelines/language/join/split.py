@@ -21,12 +21,11 @@ from sqlglot import exp
 
 from pipelines.language.sql.dialect import as_written, laid_out
 from pipelines.language.sql.objection import Objection
-from pipelines.language.statement.inputs import Inputs
 from pipelines.language.statement.outputs import is_star
-from pipelines.language.statement.statement import Side
+from pipelines.language.statement.statement import Inputs, Side
 
 Column = tuple[int, str]
-"""The place of an input, and one of its columns in lower case."""
+"""The index of an input, and one of its columns in lower case."""
 
 Node = TypeVar("Node", bound=exp.Expr)
 
@@ -44,7 +43,7 @@ class Piece(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """A column in a clause, the part that the clause belongs to, and the place of the last input that it may use."""
+    """A column in a clause, the part that the clause belongs to, and the index of the last input that it may use."""
 
     clause: str
     column: exp.Column
@@ -64,7 +63,7 @@ class Chain:
     def __init__(self, name: str, select: exp.Select, sides: Sequence[Side]) -> None:
         self._select, self._sides = select, tuple(sides)
         self._joins: list[exp.Join] = select.args["joins"]
-        self._places = {side.alias.lower(): place for place, side in enumerate(sides)}
+        self._indexes = {side.alias.lower(): index for index, side in enumerate(sides)}
         self._lasts = _lasts(sides)
         self.names = (*(f"{name}__{number}" for number in range(1, len(self._lasts))), name)
         """The names of the parts; the last part has the name of the join."""
@@ -116,9 +115,9 @@ class Chain:
     def _uses(self) -> list[_Use]:
         end = len(self._lasts) - 1, self._lasts[-1]
         clauses = [("SELECT", item, *end) for item in self._select.expressions if not is_star(item)]
-        for place, join in enumerate(self._joins, 1):
-            part = next(part for part, last in enumerate(self._lasts) if place <= last)
-            clauses.append(("ON", join.args["on"], part, place))
+        for index, join in enumerate(self._joins, 1):
+            part = next(part for part, last in enumerate(self._lasts) if index <= last)
+            clauses.append(("ON", join.args["on"], part, index))
         clauses += [("WHERE", where, *end) for where in [self._select.args.get("where")] if where]
         return [
             _Use(clause, column, part, last)
@@ -134,18 +133,18 @@ class Chain:
     @cached_property
     def _kept_as(self) -> dict[Column, str]:
         names: dict[Column, str] = {}
-        for (place, column), written in reversed(self._first_uses.items()):
-            name = f"{self._sides[place].alias}__{written.parts[1].name}"
+        for (index, column), written in reversed(self._first_uses.items()):
+            name = f"{self._sides[index].alias}__{written.parts[1].name}"
             while name.lower() in {taken.lower() for taken in names.values()}:
                 name += "_"
-            names[place, column] = name
+            names[index, column] = name
         return names
 
     def _found(self, column: exp.Column) -> Column | None:
         """Return the input and name of a column by its alias; None if it has no alias of an input."""
         first, *others = (part.name.lower() for part in column.parts)
         is_named = all(isinstance(part, exp.Identifier) for part in column.parts)
-        return (self._places[first], others[0]) if is_named and others and first in self._places else None
+        return (self._indexes[first], others[0]) if is_named and others and first in self._indexes else None
 
     def _kept(self, part: int) -> list[Column]:
         """Return the columns that a part selects: columns of the inputs so far that a later part uses."""
@@ -205,6 +204,6 @@ class Chain:
 
 
 def _lasts(sides: Sequence[Side]) -> list[int]:
-    """Return the place of the last input of each part: a further stream, or the last of consecutive tables."""
-    ends = [place for place, (one, next_one) in enumerate(pairwise(sides)) if "stream" in (one.kind, next_one.kind)]
-    return [*(place for place in ends if place), len(sides) - 1]
+    """Return the index of the last input of each part: a further stream, or the last of consecutive tables."""
+    ends = [index for index, (one, next_one) in enumerate(pairwise(sides)) if "stream" in (one.kind, next_one.kind)]
+    return [*(index for index in ends if index), len(sides) - 1]

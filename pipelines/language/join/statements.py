@@ -1,4 +1,4 @@
-"""Check the statements of a file, and split those of several streams into parts."""
+"""Check the statements of a file against the options of their joins, and split those of several streams into parts."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -7,21 +7,18 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from lakehouse.errors.errors import Fault
-from pipelines.language.file.model import Join, Source
-from pipelines.language.file.yaml_document import Document, dotted, mapping
+from pipelines.language.file.document import Document, dotted, mapping
+from pipelines.language.file.model import Join
+from pipelines.language.file.options import Misfit
 from pipelines.language.join.chains import chains
-from pipelines.language.join.produced import produced
 from pipelines.language.join.split import Chain, is_chain
-from pipelines.language.join.streams import split_misfits, stream_misfits
+from pipelines.language.sql.dialect import as_written
 from pipelines.language.sql.objection import Objection, faults_of
-from pipelines.language.sql.syntax import read
-from pipelines.language.statement.inputs import Produced, read_inputs
-from pipelines.language.statement.semantics import unlike_kafka, unlike_upstream
-from pipelines.language.statement.sql import examine, examine_select, sql_path
-from pipelines.language.statement.statement import Side, Statement
+from pipelines.language.sql.syntax import lateness, read
+from pipelines.language.statement.outputs import is_ordered_by_column, produced, timed_inputs
+from pipelines.language.statement.parse import examine, examine_select, read_inputs, sql_path
+from pipelines.language.statement.statement import Produced, Results, Side, Sources, Statement
 
-Sources = Mapping[str, Source | None]
-Made = Mapping[str, Produced | None]
 Parts = dict[str, dict[str, Join]]
 """For each join whose statement is split, the joins that it becomes, the join itself last."""
 
@@ -30,9 +27,7 @@ class Examined(NamedTuple):
     """
     The statement of a join, or its parts, and the objections to it.
 
-    Args:
-        names: The names of its parts, the join itself last; only the name of the join if it is not split.
-        statements: Without those that have errors.
+    The names are those of its parts, the join itself last; faulty statements are left out.
     """
 
     names: tuple[str, ...]
@@ -49,22 +44,21 @@ def check_statements(
     sources: Sources | None, joins: Mapping[str, Any], document: Document
 ) -> tuple[list[Fault], Parts]:
     """
-    Check all statements of a file, with joins as written, and return their faults and the parts of joins that are
-    split.
+    Check all statements of a file, with joins as written, and split those of several streams into parts.
 
     An invalid source is None; the sources as a whole are None if they are unknown.
     """
     texts = {name: mapping(join).get("sql") for name, join in joins.items()}
     statements = {name: sql for name, sql in texts.items() if isinstance(sql, str) and sql}
     found = chains(sources or (), statements)
-    made: dict[str, Produced | None] = dict.fromkeys(joins)
+    results: dict[str, Produced | None] = dict.fromkeys(joins)
     faults: list[Fault] = []
     parts: Parts = {}
     for name in found.order:
         sql, semantics = statements[name], _semantics(joins[name])
-        examined = _examined(name, sql, sources, made)
+        examined = _examined(name, sql, sources, results)
         if not examined.objections and examined.statements:
-            made[name] = produced(examined.statements[-1], sources or {})
+            results[name] = produced(examined.statements[-1], sources or {})
         objections = [*examined.objections, *_unsupported(examined, semantics), *found.objections(name, sql)]
         if mapping(joins[name]).get("changelog") is True:
             objections += unlike_upstream(semantics, {other: _semantics(joins[other]) for other in found.reads[name]})
@@ -79,17 +73,17 @@ def check_statements(
     return faults, parts
 
 
-def _examined(name: str, sql: str, sources: Sources | None, made: Made) -> Examined:
+def _examined(name: str, sql: str, sources: Sources | None, results: Results) -> Examined:
     select, found = read(sql)
-    inputs, _ = read_inputs(select, sources, made) if select is not None and sources is not None else (None, [])
+    inputs, _ = read_inputs(select, sources, results) if select is not None and sources is not None else (None, [])
     if select is None or sources is None or inputs is None or not is_chain(inputs):
-        statement, objections = examine(name, sql, sources, made)
+        statement, objections = examine(name, sql, sources, results)
         return Examined((name,), [statement] if statement else [], objections)
     chain = Chain(name, select, inputs.sides)
     objections = [*found, *_ordered(inputs.sides, sources), *chain.objections()]
     statements: list[Statement] = []
-    known = dict(made)
-    is_splittable = not any(chain.objections()) and not _taken(chain.names, (*sources, *made))
+    known = dict(results)
+    is_splittable = not any(chain.objections()) and not _taken(chain.names, (*sources, *results))
     for piece in chain.pieces() if is_splittable else ():
         read_by, more = read_inputs(piece.select, sources, known)
         objections += map(chain.in_own_words, more)
@@ -163,10 +157,7 @@ def _misfits(
 
 def _part(join: Join, statement: Statement, name: str) -> Join:
     """Create the join for a part of a statement. Options of the result apply to the last part, others to all parts."""
-    common = {
-        "sql": statement.sql,
-        "max_buffered_rows": join.max_buffered_rows if statement.is_windowed else None,
-    }
+    common = {"sql": statement.sql, "max_buffered_rows": join.max_buffered_rows if statement.is_windowed else None}
     if statement.name == name:
         return join.model_copy(update={**common, "max_versions": None, "max_bytes": None})
     return Join(semantics=join.semantics, refresh=join.refresh, **common)
@@ -181,3 +172,103 @@ def _join(value: object) -> Join | None:
 
 def _semantics(join: object) -> str:
     return str(mapping(join).get("semantics", "strict"))
+
+
+def unlike_upstream(semantics: str, upstream: Mapping[str, str]) -> Iterator[Objection]:
+    """Find joins that a join with a changelog reads, whose semantics are not its own."""
+    for name, other in upstream.items():
+        if other != semantics:
+            problem = f"FROM: `{name}` has semantics `{other}`, but the changelog of this join needs `{semantics}`"
+            yield Objection(problem, "give both joins the same semantics, or leave the changelog out", "FROM")
+
+
+def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
+    """Find features of a statement that Kafka Streams does not support, if the join uses its semantics."""
+    if not semantics.startswith("kafka"):
+        return
+    said = f"semantics `{semantics}`"
+    if statement.keys.is_many_to_many:
+        yield Objection(f"{said}: a join in which many rows match many", "use `semantics: strict`")
+    if len(statement.sides) > 2 and not statement.reads_stream:
+        hint = "write a join of two inputs, and another join that reads its result"
+        yield Objection(f"{said}: a statement of {len(statement.sides)} inputs", hint)
+    than = "equalities and a time window" if statement.is_windowed else "the equality of keys"
+    for step in statement.steps:
+        for condition in step.further:
+            problem = f"{said}: ON: `{as_written(condition)}` is a condition besides {than}"
+            yield Objection(problem, "leave it out, or use `semantics: strict`", condition)
+    if semantics.startswith("kafka-0.10") and statement.keys.links and not statement.reads_stream:
+        problem = f"{said}: a foreign-key join, which Kafka supports since 2.4"
+        yield Objection(problem, "use `semantics: kafka` or `strict`")
+    if statement.is_windowed:
+        yield from _unlike_window(statement, said)
+
+
+def _unlike_window(statement: Statement, said: str) -> Iterator[Objection]:
+    """Yield objections to several times or grace periods: a window of Kafka Streams has one of each."""
+    sides = [side for side in statement.sides if not side.is_result]
+    for side in sides:
+        if len(side.times) > 1:
+            problem = f"{said}: {side.source} has several `watermarks`; a window has one time for each input"
+            yield Objection(problem, "leave one, or use `semantics: strict`")
+    late = {lateness(written)[0] for side in sides for _, written in side.times}
+    if len(late) > 1:
+        each = (f"{side.source} {written}" for side in sides for _, written in side.times)
+        listed = ", ".join(dict.fromkeys(each))
+        yield Objection(f"{said}: lateness {listed}: a window has one grace period", "use the same for both")
+
+
+def split_misfits(join: Join) -> Iterator[tuple[str, Misfit]]:
+    """Yield the options that a statement of several streams does not support: the limits of epochs."""
+    for option in ("max_versions", "max_bytes"):
+        if getattr(join, option) is not None:
+            yield option, Misfit(f"`{option}` with a statement of several streams is not yet supported", "leave it out")
+
+
+def stream_misfits(statement: Statement, join: Join, sources: Sources) -> Iterator[tuple[str, Misfit]]:
+    """Find the options of a join that its statement does not support, each with its problem."""
+    timed = timed_inputs(statement, sources)
+    if join.max_buffered_rows is not None and not statement.is_windowed:
+        problem = "`max_buffered_rows` limits the buffered rows of a join of two streams"
+        yield "max_buffered_rows", Misfit(problem, "leave it out: this join buffers no rows")
+    if not statement.reads_stream:
+        for option in ("max_versions", "max_bytes"):
+            if getattr(join, option) is not None:
+                problem = f"`{option}` limits the epochs of a join with a stream, but this is a join of tables"
+                yield option, Misfit(problem, "leave it out: an epoch of tables takes all new changes")
+        ordered = [name for name, source in timed.items() if source and source.kind == "table" and source.order_by]
+        if join.changelog and ordered:
+            problem = f"`order_by` of {', '.join(ordered)} orders joins with a stream, but commits order a changelog"
+            yield "changelog", Misfit(problem, "leave out `order_by` or the changelog")
+        return
+    bounded = next((option for option in ("max_versions", "max_bytes") if getattr(join, option) is not None), None)
+    if bounded is not None:
+        uncut = [name for name, source in timed.items() if source is None or source.kind == "changelog"]
+        if uncut:
+            problem = (
+                f"`{bounded}` with {', '.join(uncut)}, which cannot be cut at a commit of its own sources, is not yet "
+                "supported"
+            )
+            yield bounded, Misfit(problem, "leave it out, or join with plain tables")
+        elif is_ordered_by_column(statement, sources):
+            problem = f"`{bounded}` cuts epochs by commit times, but `order_by` orders the rows by a column"
+            yield bounded, Misfit(problem, "leave one of them out")
+    if join.changelog:
+        problem = "the result of a join with a stream is a stream, which has no changelog"
+        yield "changelog", Misfit(problem, "leave it out: the result itself has each row once, in order")
+    if join.refresh == "full":
+        problem = "a join with a stream is never computed in full: its rows depend on when the input rows arrived"
+        yield "refresh", Misfit(problem, "use `auto` or `incremental`")
+    if statement.is_windowed and join.semantics != "strict" and not is_ordered_by_column(statement, sources):
+        problem = f"semantics `{join.semantics}` process the rows of both streams one by one, but no column orders them"
+        yield "semantics", Misfit(problem, "set `order_by` for both streams, or use `semantics: strict`")
+    without = [name for name, source in timed.items() if source is None or source.order_by is None]
+    # A changelog source always has the option, to order its own rows; that alone does not make it the join's time.
+    with_it = [name for name, source in timed.items() if name not in without and source and source.kind != "changelog"]
+    if without and with_it:
+        problem = (
+            f"`order_by` is set for {', '.join(with_it)} but not for {', '.join(without)}: no common "
+            "time orders their rows"
+        )
+        hint = "set it for all inputs of the join, or for none: commit times then order them"
+        yield "sql", Misfit(problem, hint)

@@ -34,10 +34,7 @@ class VerbatimParser(SparkParser):
 class VerbatimGenerator(SparkGenerator):
     """Spark's syntax; keeps `<=>`, because IS NOT DISTINCT FROM has another precedence."""
 
-    TRANSFORMS: ClassVar = {
-        **SparkGenerator.TRANSFORMS,
-        exp.NullSafeEQ: lambda self, node: self.binary(node, "<=>"),
-    }
+    TRANSFORMS: ClassVar = {**SparkGenerator.TRANSFORMS, exp.NullSafeEQ: lambda self, node: self.binary(node, "<=>")}
 
 
 class Verbatim(Spark):
@@ -53,11 +50,7 @@ def render(expression: exp.Expr) -> str:
 
 
 def laid_out(statement: exp.Select) -> str:
-    """
-    Format a statement over several lines, without comments.
-
-    Names stay as the user wrote them if the parser reads the text back as the same statement; else all are quoted.
-    """
+    """Format a statement over several lines, without comments; quote names only if the parser misreads it otherwise."""
     text = statement.sql(Verbatim, comments=False, normalize_functions=False, pretty=True)
     try:
         is_same = render(sqlglot.parse_one(text, read=Verbatim)) == render(statement)

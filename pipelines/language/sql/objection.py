@@ -1,12 +1,33 @@
-"""Objections to a statement, and their conversion to faults of the pipeline file."""
+"""Objections to a statement, the parts of its text that they are about, and their form as faults of the file."""
 
+import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import sqlglot
+from rich.cells import cell_len
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token
 
 from lakehouse.errors.errors import Fault
-from pipelines.language.sql.places import Span, excerpt, span_of, span_of_word
+from pipelines.language.sql.dialect import Verbatim
+
+WIDEST = 100
+"""The maximum number of characters of a line in a message."""
+
+OPENING = {"(": 1, "[": 1, ")": -1, "]": -1}
+
+
+class Span(NamedTuple):
+    """The characters of a text from `start` to `end`, exclusive."""
+
+    start: int
+    end: int
+
+    def row(self, text: str) -> int:
+        """Return the row of the text in which the span starts, from 0."""
+        return text.count("\n", 0, self.start)
 
 
 class Objection(NamedTuple):
@@ -39,3 +60,82 @@ def faults_of(
         shown = excerpt(sql, span) if span else ""
         found[Fault(path, objection.problem, objection.hint, line, shown)] = span or (0, 0)
     return sorted(found, key=lambda fault: found[fault])
+
+
+def excerpt(sql: str, span: Span) -> str:
+    """Format a part of a statement for a message: its first line, truncated, and a line that underlines it."""
+    begin = sql.rfind("\n", 0, span.start) + 1
+    written = sql[begin:].split("\n", 1)[0]
+    line = "".join(letter if letter.isprintable() else " " for letter in written).rstrip()
+    start, end = span.start - begin, min(span.end - begin, len(line))
+    left = max(0, min(start - WIDEST // 3, len(line) - WIDEST))
+    shown = line[left : left + WIDEST]
+    before, after = "..." if left else "", "..." if left + WIDEST < len(line) else ""
+    pad = cell_len(before + shown[: start - left])
+    marked = cell_len(shown[start - left : end - left])
+    return f"{before}{shown}{after}\n{' ' * pad}{'^' * max(marked, 1)}"
+
+
+def span_of(node: exp.Expr, sql: str) -> Span | None:
+    """Return the span of a node from its first word to its closing brackets; None if it has no position."""
+    positions = [part.meta for part in node.walk() if "start" in part.meta]
+    if not positions:
+        return None
+    span = Span(min(position["start"] for position in positions), max(position["end"] for position in positions) + 1)
+    if isinstance(node, exp.Subquery | exp.Exists):
+        span = _opened(span, sql)
+    return _closed(_after(span, "EXISTS", sql) if isinstance(node, exp.Exists) else span, sql)
+
+
+def span_of_word(word: str, sql: str) -> Span | None:
+    """Find one or more keywords, outside of brackets if they occur there, and not behind a dot; else return None."""
+    whole = r"(?!\w)" if word[-1].isalnum() else ""
+    written = re.compile(r"\s+".join(map(re.escape, word.split())) + whole, re.IGNORECASE)
+    depth, nested, before = 0, None, ""
+    for token in _tokens(sql):
+        found = None if before == "." else written.match(sql, token.start)
+        before = token.text
+        if found and not depth:
+            return Span(*found.span())
+        if found and nested is None:
+            nested = Span(*found.span())
+        depth += OPENING.get(token.text, 0)
+    return nested
+
+
+def _opened(span: Span, sql: str) -> Span:
+    """Extend the span to the left, to the bracket that encloses it."""
+    depth = 0
+    for token in reversed([token for token in _tokens(sql) if token.start < span.start]):
+        depth += OPENING.get(token.text, 0)
+        if depth > 0:
+            return Span(token.start, span.end)
+    return span
+
+
+def _after(span: Span, word: str, sql: str) -> Span:
+    """Extend the span to the left by a word, if that word directly precedes it."""
+    before = [token for token in _tokens(sql) if token.start < span.start]
+    return Span(before[-1].start, span.end) if before and before[-1].text.upper() == word else span
+
+
+def _closed(span: Span, sql: str) -> Span:
+    """Extend the span to the right until its brackets close, also those of a call that directly follow it."""
+    depth = 0
+    for token in _tokens(sql):
+        if token.start < span.start:
+            continue
+        is_within = token.start < span.end
+        if not is_within and not depth and not (token.text == "(" and token.start == span.end):
+            return span
+        depth += OPENING.get(token.text, 0)
+        if not is_within and depth <= 0:
+            return Span(span.start, token.end + 1)
+    return span
+
+
+def _tokens(sql: str) -> list[Token]:
+    try:
+        return sqlglot.tokenize(sql, read=Verbatim)
+    except SqlglotError:
+        return []

@@ -1,9 +1,9 @@
 """The definition of a join for the rest of lakejoin: names, keys and Spark SQL, without parser types."""
 
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Literal, NamedTuple
 
-from pipelines.language.sql.lengths import Unit
+from pipelines.language.sql.syntax import Unit
 
 How = Literal["inner", "left", "right", "full"]
 JoinType = Literal[
@@ -17,8 +17,6 @@ class Input:
     One input of a join.
 
     Args:
-        source: Its name in the `sources` of the file, or in its `joins`.
-        alias: Its alias in the statement; its name in FROM if it has no alias.
         key: The real names of the key columns, in the same order for all inputs that key the result. Empty for a
             stream.
         columns: The real names of all columns that the statement uses: the key first, then in the order of the table.
@@ -31,6 +29,7 @@ class Input:
     alias: str
     key: tuple[str, ...]
     columns: tuple[str, ...]
+    _: KW_ONLY
     may_be_absent: bool = False
 
 
@@ -53,34 +52,34 @@ class Step:
 @dataclass(frozen=True)
 class Link:
     """
-    A foreign key, which finds the rows of a referenced input.
+    A foreign key, which finds the rows of a referenced input, `input`.
 
     Args:
-        input: The place of the referenced input.
         expressions: The expression that equals each column of its key, as Spark SQL over columns of the referencing
             input.
-        over: The place of the referencing input; of several inputs, the one through which the reference is followed
-            from a changed row of the referenced input; in a join with a stream, where nothing is followed, the last.
+        over: The referencing input; of several inputs, the one through which the reference is followed from a changed
+            row of the referenced input; in a join with a stream, where nothing is followed, the last.
         null_safe: The positions of the expressions that `<=>` compares, for which null is a value.
-        overs: If the expressions are over several inputs: for each expression the place of its input; else empty.
+        overs: If the expressions are over several inputs: for each expression its input; else empty.
         parts: The parts of the key that the expressions equal; empty for the whole key.
     """
 
     input: int
     expressions: tuple[str, ...]
     over: int
+    _: KW_ONLY
     null_safe: tuple[int, ...] = ()
     overs: tuple[int, ...] = ()
     parts: tuple[int, ...] = ()
 
     @property
     def needed(self) -> set[int]:
-        """The places of the inputs whose rows must be known to find the rows to which it leads."""
+        """The inputs whose rows must be known to find the rows to which it leads."""
         return set(range(self.input)) if self.overs else {self.over}
 
     @property
     def places(self) -> set[int]:
-        """The places of the inputs from which the parts of the key are taken."""
+        """The inputs from which the parts of the key are taken."""
         return set(self.overs) or {self.over}
 
     @property
@@ -88,13 +87,14 @@ class Link:
         """The reference by the parts of the key that come from the input through which it is followed."""
         if not self.overs:
             return self
-        parts = tuple(part for part, place in enumerate(self.overs) if place == self.over)
+        parts = tuple(part for part, index in enumerate(self.overs) if index == self.over)
         null_safe = tuple(number for number, part in enumerate(parts) if part in self.null_safe)
-        return Link(self.input, tuple(self.expressions[part] for part in parts), self.over, null_safe, parts=parts)
+        expressions = tuple(self.expressions[part] for part in parts)
+        return Link(self.input, expressions, self.over, null_safe=null_safe, parts=parts)
 
 
 class Time(NamedTuple):
-    """The place of an input, and a watermarked column of its table."""
+    """The index of an input, and a watermarked column of its table."""
 
     input: int
     column: str
@@ -105,10 +105,8 @@ class Watermark(NamedTuple):
     A watermarked column and its allowed lateness.
 
     Args:
-        lateness: In microseconds; for an integer column, in its own unit.
-        unit: The unit in which the file states the lateness.
-        is_from_upstream: Whether the watermarks come from the ledger of the join that produces the column, instead of
-            from rows.
+        lateness: In microseconds; for an integer column, in its own unit; `unit` is that of the file.
+        is_from_upstream: Whether the watermarks come from the ledger of the join that produces the column.
     """
 
     time: Time
@@ -119,11 +117,9 @@ class Watermark(NamedTuple):
 
 class Within(NamedTuple):
     """
-    A bound between times of the two inputs of a join: `greater` is at least `lesser` minus the allowance.
+    A bound between times of the two inputs of a join: watermark `greater` is at least `lesser` minus the allowance.
 
     Args:
-        greater: The place of a watermark.
-        lesser: The place of a watermark of the other input.
         allowance: In microseconds; for integer columns, in their own unit.
         unit: The unit in which the statement states the allowance.
         has_days: Whether its length depends on the time zone.
@@ -154,12 +150,13 @@ class Window:
     bounds: tuple[Within, ...]
     equalities: tuple[tuple[str, str], ...]
     one_sided: tuple[str, str]
+    _: KW_ONLY
     by_date: bool = False
     is_self_join: bool = False
 
-    def of(self, place: int) -> tuple[int, ...]:
-        """Return the places of the watermarks of an input."""
-        return tuple(n for n, mark in enumerate(self.watermarks) if mark.time.input == place)
+    def of(self, index: int) -> tuple[int, ...]:
+        """Return the indexes of the watermarks of an input."""
+        return tuple(n for n, watermark in enumerate(self.watermarks) if watermark.time.input == index)
 
     def limiting(self, watermark: int) -> tuple[Within, ...]:
         """Return the bounds that limit a watermarked column from below."""
@@ -172,15 +169,13 @@ class Pairing:
     A join of two inputs of any cardinality.
 
     Args:
-        left: The place of the left input.
-        right: The place of the right input.
-        over: The place of the input whose columns give the rows of the left input their values: the left input itself,
-            or one that it looks up before.
+        over: The input whose columns give the rows of the left input their values: the left input itself, or one that
+            it looks up before.
         on: The whole condition of ON as Spark SQL.
         values: For the left and for the right input, what the equalities of ON compare, as Spark SQL.
         null_safe: For each equality whether it is `<=>`, for which null is a value.
-        after: The place after the last input.
-        looked_up: The places of further inputs in ON, which the left input looks up before.
+        after: The index after the last input.
+        looked_up: Further inputs in ON, which the left input looks up before.
     """
 
     left: int
@@ -195,22 +190,22 @@ class Pairing:
 
     @property
     def links(self) -> tuple[Link, Link]:
-        """The value of a row of the left and of the right input, as a reference to the place after the last input."""
+        """The value of a row of the left and of the right input, as a reference to the index after the last input."""
         left, right = (tuple(map(_as_value, values, self.null_safe)) for values in self.values)
         return Link(self.after, left, self.over), Link(self.after, right, self.right)
 
     @property
     def places(self) -> tuple[int, int]:
-        """The places of both inputs."""
+        """Both inputs."""
         return self.left, self.right
 
-    def side(self, place: int) -> int:
-        """Return 0 for the place of the left input, 1 for that of the right one."""
-        return self.places.index(place)
+    def side(self, index: int) -> int:
+        """Return 0 for the left input, 1 for the right one."""
+        return self.places.index(index)
 
-    def other(self, place: int) -> int:
-        """Return the place of the other input."""
-        return self.places[1 - self.side(place)]
+    def other(self, index: int) -> int:
+        """Return the other input."""
+        return self.places[1 - self.side(index)]
 
     @property
     def outer(self) -> tuple[bool, bool]:
@@ -235,15 +230,14 @@ class ResolvedQuery:
     Args:
         inputs: The inputs in the order of FROM.
         steps: For each input except the first, how it is joined to the inputs before it.
-        members: The places of the inputs that have the result's key.
+        members: The inputs that have the result's key.
         links: The references to the other inputs, each after the link that reaches its referencing input.
         where: The WHERE condition as Spark SQL, all columns qualified and quoted, or None.
         outputs: The columns of the result, in the order of the SELECT.
         key: Names of the outputs that hold the result's key, in the order of the members' keys; for a pairing the key
             of its left input, then that of its right one.
-        window: The window of a join of two streams; else None.
         looking_up: For a join of a stream with tables: the watermarked columns of the stream.
-        carried: For a join with a stream: the outputs that keep a watermark, each with its place in `watermarks`.
+        carried: For a join with a stream: the outputs that keep a watermark, each with its index in `watermarks`.
         left_out: The source and name of each column that a star would select but that the result does not have.
         pairing: The two inputs whose rows match in any number; None if the members have the same key.
     """
@@ -264,7 +258,7 @@ class ResolvedQuery:
 
     @property
     def sharing(self) -> tuple[int, ...]:
-        """The places of the inputs whose key is that of the first member; the inputs of a pairing share none."""
+        """The inputs whose key is that of the first member; the inputs of a pairing share none."""
         return self.members[1:] if self.pairing is None else ()
 
     @property
@@ -275,35 +269,35 @@ class ResolvedQuery:
 
     @property
     def right_of_pairing(self) -> int | None:
-        """The place of the right input of a pairing; None for any other join."""
+        """The right input of a pairing; None for any other join."""
         return None if self.pairing is None else self.pairing.right
 
-    def may_have_nulls(self, place: int) -> bool:
+    def may_have_nulls(self, index: int) -> bool:
         """Return whether parts of the key of an input may be null; inputs that share a key are looked up by all."""
-        if place == len(self.inputs):  # the values of a pairing
+        if index == len(self.inputs):  # the values of a pairing
             return False
-        if self.pairing is None and place in self.members:
+        if self.pairing is None and index in self.members:
             return self.has_absent_keys
-        return self.inputs[place].may_be_absent
+        return self.inputs[index].may_be_absent
 
     @property
     def has_absent_keys(self) -> bool:
         """Whether parts of the key of a result row may be null: a side has no row, here or in an input."""
         is_outer = self.pairing is not None and any(self.pairing.outer)
-        return is_outer or any(self.inputs[place].may_be_absent for place in self.members)
+        return is_outer or any(self.inputs[member].may_be_absent for member in self.members)
 
-    def up_to(self, place: int, outputs: tuple[Output, ...]) -> "ResolvedQuery":
+    def up_to(self, index: int, outputs: tuple[Output, ...]) -> "ResolvedQuery":
         """Return the join of the inputs before one, without WHERE, as a query for other columns."""
         return replace(
             self,
-            inputs=self.inputs[:place],
-            steps=self.steps[: place - 1],
-            members=tuple(member for member in self.members if member < place),
-            links=tuple(link for link in self.links if link.input < place),
+            inputs=self.inputs[:index],
+            steps=self.steps[: index - 1],
+            members=tuple(member for member in self.members if member < index),
+            links=tuple(link for link in self.links if link.input < index),
             where=None,
             outputs=outputs,
             key=(),
-            pairing=self.pairing if self.pairing is not None and self.pairing.right < place else None,
+            pairing=self.pairing if self.pairing is not None and self.pairing.right < index else None,
         )
 
     @property
@@ -328,8 +322,8 @@ class ResolvedQuery:
     @property
     def sources(self) -> tuple[str, ...]:
         """The names of the sources, each once, in the order of FROM."""
-        return tuple(dict.fromkeys(item.source for item in self.inputs))
+        return tuple(dict.fromkeys(each.source for each in self.inputs))
 
     def places(self, source: str) -> tuple[int, ...]:
-        """Return the places of the inputs that read a source."""
-        return tuple(place for place, item in enumerate(self.inputs) if item.source == source)
+        """Return the indexes of the inputs that read a source."""
+        return tuple(index for index, each in enumerate(self.inputs) if each.source == source)

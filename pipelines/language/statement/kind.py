@@ -18,23 +18,26 @@ from sqlglot import exp
 
 from pipelines.language.sql.dialect import as_written
 from pipelines.language.sql.objection import Objection
-from pipelines.language.statement.columns import EQUAL, ambiguous, coalesced, conjuncts, is_null_without, place_of
+from pipelines.language.statement.columns import EQUAL, ambiguous, coalesced, conjuncts, index_of, is_null_without
 from pipelines.language.statement.definition import How
-from pipelines.language.statement.inputs import Inputs, misplaced
 from pipelines.language.statement.pairing import paired
-from pipelines.language.statement.statement import Inferred, JoinClause, Keys, ReferenceClause, Side, absent_after
+from pipelines.language.statement.statement import (
+    Inferred,
+    Inputs,
+    JoinClause,
+    Keys,
+    ReferenceClause,
+    Side,
+    absent_after,
+)
 from pipelines.language.statement.windows import windowed
 
 
 def infer(
     inputs: Inputs, conditions: Sequence[exp.Expr], where: exp.Expr | None
 ) -> tuple[Inferred | None, list[Objection]]:
-    """
-    Infer the key of the result from the whole condition of each JOIN; the first JOIN with objections ends the search.
-
-    The inferred join is None if it has objections.
-    """
-    objection = misplaced(inputs)
+    """Infer the key of the result from the whole condition of each JOIN, up to the first JOIN with objections."""
+    objection = _misplaced(inputs)
     if objection is not None:
         return None, [objection]
     if inputs.sides[1].kind == "stream":
@@ -90,7 +93,7 @@ class _Clause:
 
     @property
     def _has_absent_keys(self) -> bool:
-        return any(self.sides[place].may_be_absent for place in self.keys.members)
+        return any(self.sides[index].may_be_absent for index in self.keys.members)
 
     def joined(self) -> Joined | Objection:
         side = self.sides[self.new]
@@ -112,9 +115,7 @@ class _Clause:
                 return self._as_root(reference)
             return self._as_referenced(self._link(answers))
         reference = self._reference_to_the_key()
-        if reference is not None:
-            return self._as_root(reference)
-        return self._as_pair()
+        return self._as_pair() if reference is None else self._as_root(reference)
 
     def _expression_of(self, column: str) -> exp.Expr | None:
         """Find the expression over previous inputs that equals a key column; prefer an expression over one input."""
@@ -129,7 +130,7 @@ class _Clause:
     def _link(self, answers: dict[str, exp.Expr | None]) -> ReferenceClause:
         written = {column: answer for column, answer in answers.items() if answer is not None}
         plain = [(self._key_column(one), other) for one, other in self._ends(exp.EQ)]
-        safe = (place for place, answer in enumerate(written.items()) if answer not in plain)
+        safe = (index for index, answer in enumerate(written.items()) if answer not in plain)
         return ReferenceClause(self.new, tuple(written.values()), tuple(safe))
 
     def _paired(self) -> tuple[str, ...] | None:
@@ -137,8 +138,7 @@ class _Clause:
         pairs: dict[str, str] = {}
         first = self.sides[self.keys.members[0]]
         for one, other in self._ends():
-            column = next((name for name in self.sides[self.new].key if self._is_column(one, self.new, name)), None)
-            part = self._part_of_key(other)
+            column, part = self._key_column(one), self._part_of_key(other)
             if column is not None and part is not None and part not in pairs and column not in pairs.values():
                 pairs[part] = column
         if len(pairs) < len(first.key) or len(pairs) < len(self.sides[self.new].key):
@@ -147,8 +147,7 @@ class _Clause:
 
     def _as_member(self, pairs: tuple[str, ...]) -> Joined | Objection:
         side = replace(self.sides[self.new], key=pairs)
-        same = [place for place in self.keys.members if self.sides[place].source == side.source]
-        if same:
+        if any(self.sides[index].source == side.source for index in self.keys.members):
             problem = f"ON: {side.source} is joined with itself on its key: a row would always match itself"
             return Objection(problem, about=self.on)
         first = self.sides[self.keys.members[0]]
@@ -160,12 +159,12 @@ class _Clause:
             found = {(self._part_of_key(other), self._key_column(one)) for one, other in self._ends(exp.EQ)}
             if found & wanted:
                 return self._unequal_nulls(min(found & wanted, key=lambda pair: first.key.index(pair[0] or "")))
-        alone = frozenset({self.new})
+        new_member = frozenset({self.new})
         complete = {
-            "inner": self.keys.complete | {alone},
+            "inner": self.keys.complete | {new_member},
             "left": self.keys.complete,
-            "right": frozenset({alone}),
-            "full": frozenset(held | alone for held in self.keys.complete),
+            "right": frozenset({new_member}),
+            "full": frozenset(members | new_member for members in self.keys.complete),
         }[self.how]
         keys = Keys((*self.keys.members, self.new), complete, self.keys.links)
         return (*self.sides[: self.new], side), keys, further
@@ -200,14 +199,14 @@ class _Clause:
         """Return an expression of a reference that may not be null although its input, which may be, is absent."""
         over = [self._over(expression) for expression in link.expressions]
         is_over_one = len(set().union(*over)) == 1
-        for place in (*sorted(self.absent), None):
+        for index in (*sorted(self.absent), None):
             # The columns of an unknown input may be those of any other part. A constant is not null beside nulls alone.
             parts = [
                 part
-                for part, places in enumerate(over)
-                if place in places or place is None or (is_over_one and not places)
+                for part, indexes in enumerate(over)
+                if index in indexes or index is None or (is_over_one and not indexes)
             ]
-            if place in set().union(*over) and not is_null_without(link, parts):
+            if index in set().union(*over) and not is_null_without(link, parts):
                 return link.expressions[parts[0]]
         return None
 
@@ -237,10 +236,10 @@ class _Clause:
             return self._as_pair()
         first = self.sides[self.keys.members[0]]
         plain = [(self._part_of_key(one), other) for one, other in self._ends(exp.EQ)]
-        safe = tuple(place for place, part in enumerate(first.key) if (part, reference[part]) not in plain)
+        safe = tuple(index for index, part in enumerate(first.key) if (part, reference[part]) not in plain)
         # All members have their keys in the same order.
         links = [
-            ReferenceClause(place, tuple(reference[part] for part in first.key), safe) for place in self.keys.members
+            ReferenceClause(index, tuple(reference[part] for part in first.key), safe) for index in self.keys.members
         ]
         keys = Keys((self.new,), frozenset({frozenset({self.new})}), (*self.keys.links, *links))
         further = self._other_conditions(lambda one, other: other == reference.get(self._part_of_key(one) or ""))
@@ -257,7 +256,7 @@ class _Clause:
         return found if len(found) == len(self.sides[self.keys.members[0]].key) else None
 
     def _as_pair(self) -> Joined | Objection:
-        found = paired(self.sides, self.keys, self.how, self.on, self._place, self.absent)
+        found = paired(self.sides, self.keys, self.how, self.on, self._index, self.absent)
         if isinstance(found, Objection):
             return found
         pairing, further = found
@@ -285,34 +284,49 @@ class _Clause:
 
     def _part_of_key(self, node: exp.Expr) -> str | None:
         """Return the part of the key so far, named as in its first member, that an expression always holds."""
-        columns = coalesced(node)
-        places = {self._place(column) for column in columns}
-        first = self.sides[self.keys.members[0]]
-        if not columns or not places <= set(self.keys.members):
+        found = [(column, self._index(column)) for column in coalesced(node)]
+        indexes = {index for _, index in found}
+        if (
+            not found
+            or not indexes <= set(self.keys.members)
+            or not any(members <= indexes for members in self.keys.complete)
+        ):
             return None
-        if not any(held <= places for held in self.keys.complete):
-            return None
-        for position, part in enumerate(first.key):
-            if all(self._is_column(column, self._place(column), self._key_at(column, position)) for column in columns):
+        owned = [(column, index) for column, index in found if index is not None]
+        for position, part in enumerate(self.sides[self.keys.members[0]].key):
+            if all(self._is_column(column, index, self.sides[index].key[position]) for column, index in owned):
                 return part
         return None
-
-    def _key_at(self, column: exp.Expr, position: int) -> str:
-        place = self._place(column)
-        assert place is not None
-        return self.sides[place].key[position]
 
     def _key_column(self, node: exp.Expr) -> str | None:
         return next((name for name in self.sides[self.new].key if self._is_column(node, self.new, name)), None)
 
-    def _is_column(self, node: exp.Expr, place: int | None, name: str) -> bool:
-        if not isinstance(node, exp.Column) or len(node.parts) > 2 or place is None:
-            return False
-        return self._place(node) == place and node.name.lower() == name.lower()
+    def _is_column(self, node: exp.Expr, index: int, name: str) -> bool:
+        is_plain = isinstance(node, exp.Column) and len(node.parts) <= 2
+        return is_plain and self._index(node) == index and node.name.lower() == name.lower()
 
     def _over(self, node: exp.Expr) -> set[int | None]:
-        """Return the places of the inputs whose columns an expression uses; None stands for an unknown input."""
-        return {self._place(column) for column in node.find_all(exp.Column)}
+        """Return the indexes of the inputs whose columns an expression uses; None stands for an unknown input."""
+        return {self._index(column) for column in node.find_all(exp.Column)}
 
-    def _place(self, node: exp.Expr) -> int | None:
-        return place_of(node, self.sides)
+    def _index(self, node: exp.Expr) -> int | None:
+        return index_of(node, self.sides)
+
+
+def _misplaced(inputs: Inputs) -> Objection | None:
+    """Return an objection to a stream that is not the first input, or to a global table that no stream looks up."""
+    first, *others = inputs.sides
+    streams = [side for side in others if side.kind == "stream"]
+    if streams and first.kind == "stream" and len(others) > 1:
+        problem = "FROM: a join of streams has two inputs; longer ones are split when a file is loaded"
+        return Objection(problem, about="FROM")
+    if streams and first.kind != "stream":
+        hint = f"write it first: FROM {streams[0].source} JOIN {first.source} ON ..."
+        return Objection(f"FROM: `{streams[0].source}` is a stream, which cannot be looked up", hint, "FROM")
+    for side in inputs.sides if first.kind != "stream" else ():
+        if side.kind == "global_table":
+            problem = (
+                f"FROM: `{side.source}` is a global table: its changes trigger no epoch, so only a stream can join it"
+            )
+            return Objection(problem, "give the source `kind: table`", "FROM")
+    return None

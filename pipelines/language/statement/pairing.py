@@ -27,26 +27,21 @@ ALIKE = 0.8
 TWO_JOINS = "write two joins of the file: the second one reads the result of the first"
 
 
+IndexOf = Callable[[exp.Expr], int | None]
+
+
 def paired(
-    sides: Sequence[Side],
-    keys: Keys,
-    how: How,
-    on: exp.Expr,
-    place_of: Callable[[exp.Expr], int | None],
-    absent: Collection[int],
+    sides: Sequence[Side], keys: Keys, how: How, on: exp.Expr, index_of: IndexOf, absent: Collection[int]
 ) -> tuple[PairingClause, tuple[exp.Expr, ...]] | Objection:
     """
     Pair the rows of the last input with those of the input that keys the result so far, or return the objection to it.
 
     The equalities that give the rows their values have the columns of that input, if any has; else those of the first
-    input that it looks up before whose columns some equalities have. The conditions of ON that are not among them are
-    returned too.
+    input that it looks up before whose columns some equalities have. The other conditions of ON are returned too.
 
     Args:
-        sides: The inputs, the new one last.
-        keys: The key of the result of the inputs before it.
-        place_of: Returns the place of the input of a column; None if it is unknown without a schema.
-        absent: The places of the inputs before it that may have no row.
+        index_of: Returns the input of a column; None if it is unknown without a schema.
+        absent: The inputs before the new one that may have no row.
     """
     new = len(sides) - 1
     if keys.is_many_to_many:
@@ -54,16 +49,16 @@ def paired(
         return Objection(problem, TWO_JOINS, on)
     left, *others = keys.members
     if others:
-        names = " and ".join(sides[place].source for place in keys.members)
+        names = " and ".join(sides[index].source for index in keys.members)
         problem = f"ON: {names} key their result together, so {sides[new].source} cannot match many of its rows"
         return Objection(problem, TWO_JOINS, on)
-    found = _equalities(on, new, place_of)
+    found = _equalities(on, new, index_of)
     usable = [over for over, of in found.items() if over not in absent or _need_a_row(of.values())]
-    over = min(usable, key=lambda place: (place != left, place), default=None)
+    over = min(usable, key=lambda index: (index != left, index), default=None)
     equal = {} if over is None else found[over]
     further = tuple(part for part in conjuncts(on) if part not in equal)
     for part in further:
-        if None in map(place_of, part.find_all(exp.Column)):
+        if None in map(index_of, part.find_all(exp.Column)):
             hint = "write an alias before each column"
             problem = f"ON: `{as_written(part)}` has a column of an unknown input, in a join that matches many rows"
             return Objection(problem, hint, part)
@@ -72,18 +67,16 @@ def paired(
     return PairingClause(left=left, right=new, how=how, equalities=tuple(equal.values()), over=over), further
 
 
-def _equalities(
-    on: exp.Expr, new: int, place_of: Callable[[exp.Expr], int | None]
-) -> dict[int, dict[exp.Expr, Equality]]:
-    """Return the equalities of ON between an input and the new one, by the place of the former and as written."""
+def _equalities(on: exp.Expr, new: int, index_of: IndexOf) -> dict[int, dict[exp.Expr, Equality]]:
+    """Return the equalities of ON between an input and the new one, by the index of the former and as written."""
     found: dict[int, dict[exp.Expr, Equality]] = {}
     for part in conjuncts(on):
         if not isinstance(part, EQUAL):
             continue
         ends = (part.this.unnest(), part.expression.unnest())
         for one, other in (ends, ends[::-1]):
-            places, others = ({place_of(column) for column in end.find_all(exp.Column)} for end in (one, other))
-            over = places.pop() if len(places) == 1 else None
+            indexes, others = ({index_of(column) for column in end.find_all(exp.Column)} for end in (one, other))
+            over = indexes.pop() if len(indexes) == 1 else None
             if over is not None and over != new and others == {new}:
                 found.setdefault(over, {})[part] = Equality(one, other, isinstance(part, exp.NullSafeEQ))
     return found
@@ -114,14 +107,9 @@ def _without_values(
 
 def misspelled_key(pairing: PairingClause, sides: Sequence[Side]) -> tuple[exp.Expr, str] | None:
     """Return a column of the equalities that is most likely a misspelled key, with a hint to it; None if none is."""
-    ends = (
-        (place, end)
-        for one in pairing.equalities
-        for place, end in ((pairing.over, one.left), (pairing.right, one.right))
-    )
-    for place, end in ends:
-        if isinstance(end, exp.Column) and not in_key(end.name, sides[place]):
-            hint = nearest(end.name, sides[place].key, at_least=ALIKE)
-            if hint:
+    for equality in pairing.equalities:
+        for index, end in ((pairing.over, equality.left), (pairing.right, equality.right)):
+            is_other = isinstance(end, exp.Column) and not in_key(end.name, sides[index])
+            if is_other and (hint := nearest(end.name, sides[index].key, at_least=ALIKE)):
                 return end, hint
     return None

@@ -1,12 +1,14 @@
 """A join as its statement and the keys of its sources describe it, without schemas."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sqlglot import exp
 
+from pipelines.language.file.model import Source
 from pipelines.language.file.options import SourceKind
+from pipelines.language.names import ROW_COLUMNS, STREAM_COLUMNS
 from pipelines.language.statement.definition import How, JoinType
 
 InputKind = SourceKind | Literal["join"]
@@ -19,16 +21,13 @@ class Side:
     An input, as FROM and the file describe it.
 
     Args:
-        source: Its name in the `sources` of the file, or in its `joins`.
-        alias: Its alias in the statement; its name in FROM if it has no alias.
         key: The key columns, named as in the file; for a join, as in its SELECT list. Inputs that key the result
             together have their keys in the same order.
         times: For a stream: its watermarked columns, named as in the file, each with its lateness; UPSTREAM replaces
             the lateness if the stream is the result of another join.
         added: For the result of another join that is a stream: the columns that lakejoin adds, which no statement can
             use.
-        may_be_absent: Whether parts of the key may be null, but not all of them: the input is the result of a join
-            whose rows may lack a side.
+        may_be_absent: As for the `Input` of a definition.
     """
 
     source: str
@@ -49,6 +48,49 @@ class Side:
         return next((column for column, _ in self.times if column.lower() == name.lower()), None)
 
 
+UPSTREAM = ""
+"""Replaces a lateness: the join that produces the column determines its watermark."""
+
+
+class Produced(NamedTuple):
+    """
+    The properties of a join's result for the joins that read it.
+
+    Args:
+        key: The key of the result, named as in the SELECT list; empty for a stream.
+        times: For a stream: the columns that have a watermark.
+        added: For a stream: the columns that lakejoin adds, which no statement can use.
+        is_ordered: Whether `order_by` orders its rows, instead of the commits that caused them.
+        may_be_absent: Whether parts of the key may be null, because a row lacks one side of the join.
+    """
+
+    key: tuple[str, ...]
+    is_stream: bool = False
+    times: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    is_ordered: bool = False
+    may_be_absent: bool = False
+
+
+Sources = Mapping[str, Source | None]
+Results = Mapping[str, Produced | None]
+"""The sources of a file and the results of its joins; what is invalid or unknown is None."""
+
+
+class Inputs(NamedTuple):
+    """The inputs in the order of FROM, and the type of each JOIN; the keys are in the order of the file."""
+
+    sides: tuple[Side, ...]
+    hows: tuple[How, ...]
+
+
+def added_columns(sides: Sequence[Side]) -> tuple[str, ...]:
+    """Return the columns that lakejoin adds to the result of a statement with these inputs."""
+    if sides[0].kind != "stream":
+        return ()
+    return STREAM_COLUMNS + (ROW_COLUMNS if sides[1].kind == "stream" else ())
+
+
 @dataclass(frozen=True)
 class JoinClause:
     """A JOIN clause: its whole condition, for USING as equalities, and the conditions other than a key's equalities."""
@@ -63,23 +105,21 @@ class JoinClause:
 
 
 def absent_after(hows: Iterable[How]) -> frozenset[int]:
-    """Return the places of the inputs that may have no row in a joined row, after JOINs of some types."""
+    """Return the inputs that may have no row in a joined row, after JOINs of some types."""
     absent: set[int] = set()
-    for place, how in enumerate(hows, start=1):
-        absent |= set(range(place)) if how in ("right", "full") else set()
-        absent |= {place} if how in ("left", "full") else set()
+    for index, how in enumerate(hows, start=1):
+        absent |= set(range(index)) if how in ("right", "full") else set()
+        absent |= {index} if how in ("left", "full") else set()
     return frozenset(absent)
 
 
 @dataclass(frozen=True)
 class ReferenceClause:
     """
-    A foreign key, which finds the rows of a referenced input.
+    A foreign key, which finds the rows of a referenced input, `side`.
 
-    Args:
-        side: The place of the referenced input in FROM.
-        expressions: The expression that equals each column of its key, in the order of the file.
-        null_safe: The positions of the expressions that `<=>` compares, for which null is a value.
+    An expression equals each column of its key, in the order of the file; `<=>`, for which null is a value, compares
+    those at the positions `null_safe`.
     """
 
     side: int
@@ -89,14 +129,7 @@ class ReferenceClause:
 
 @dataclass(frozen=True)
 class Equality:
-    """
-    An equality of ON between two inputs.
-
-    Args:
-        left: The expression over the left input, or over one that it looks up.
-        right: The expression over the right input.
-        is_null_safe: Whether it is `<=>`, for which null is a value.
-    """
+    """An equality of ON, or `<=>`, of an expression over the left input, or one that it looks up, and the right one."""
 
     left: exp.Expr
     right: exp.Expr
@@ -108,11 +141,8 @@ class PairingClause:
     """
     A join of two inputs of any cardinality, whose result has the keys of both.
 
-    Args:
-        left: The place of the left input.
-        right: The place of the right input.
-        equalities: The equalities of ON that compare the values of the rows.
-        over: The place of the input whose columns their left expressions have: the left input, or one that it looks up.
+    The equalities of ON compare the values of the rows; their left expressions have the columns of the input `over`:
+    the left one, or one that it looks up.
     """
 
     left: int
@@ -128,11 +158,10 @@ class Keys:
     The key of the result, and the references to all other inputs.
 
     Args:
-        members: The places of the inputs that have the result's key, in ascending order; for a join with a stream, the
-            stream, whose rows need no key; for a pairing its two inputs, each of which has a part of the key.
+        members: The inputs that have the result's key, in ascending order; for a join with a stream, the stream, whose
+            rows need no key; for a pairing its two inputs, each of which has a part of the key.
         complete: Sets of members. In each set, at least one member holds the key of every result row: for a left join
             the left input alone, for a full join both inputs together.
-        links: The references to the other inputs.
         pairing: The two inputs whose rows match in any number; None if each row of the result has one row of each.
     """
 
@@ -155,7 +184,7 @@ class Keys:
     @property
     def holders(self) -> list[int]:
         """The smallest set of members that always holds the key; of several, the first in FROM."""
-        return min((sorted(places) for places in self.complete), key=lambda places: (len(places), places))
+        return min((sorted(indexes) for indexes in self.complete), key=lambda indexes: (len(indexes), indexes))
 
 
 @dataclass(frozen=True)
@@ -175,11 +204,9 @@ class Statement:
     Args:
         sides: The inputs in the order of FROM; inputs that key the result have their keys in the same order.
         using: The columns of USING; empty for ON.
-        keys: The key of the result and the references.
-        select: The items of the SELECT list.
         key: The key of the result, named as in the SELECT list, in the order of the members' keys; empty for a stream.
         is_self_join: Whether both inputs are the same stream, so that they have the same rows.
-        part_of: The join whose statement it is a part of; empty if it is not a part.
+        part_of: The join whose statement it is a part of.
     """
 
     name: str
@@ -192,7 +219,7 @@ class Statement:
     where: exp.Expr | None
     key: tuple[str, ...]
     is_self_join: bool = False
-    part_of: str = ""
+    part_of: str | None = None
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -203,7 +230,7 @@ class Statement:
     def may_be_absent(self) -> bool:
         """Whether parts of the result's key may be null: a row lacks one side of a pairing, here or in an input."""
         is_outer = self.keys.is_many_to_many and self.keys.paired.how != "inner"
-        return is_outer or any(self.sides[place].may_be_absent for place in self.keys.members)
+        return is_outer or any(self.sides[member].may_be_absent for member in self.keys.members)
 
     @property
     def reads_stream(self) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.language import Input, Link, Output, ResolvedQuery, Source, Step, bind, parse
-from pipelines.language.statement.inputs import Produced
+from pipelines.language.statement.statement import Produced
 from tests.language.examples import COLUMNS, ODD, ON, bound, complaints, misfits, outputs, taken_apart
 
 LEFT = ["`f`.`Flight_ID`", "`f`.`carrier`", "`f`.`tailnum`", "`f`.`delay`", "`f`.`addr`", "`f`.`hops`"]
@@ -294,7 +294,7 @@ def test_a_reference_is_followed_through_an_input_without_which_it_leads_nowhere
 
     null_safe = "p.one <=> f.flight_id AND p.other <=> s.flight_id"
     assert resolved("LEFT", null_safe).links == (
-        Link(2, ("`f`.`flight_id`", "`s`.`flight_id`"), 0, (0, 1), overs=(0, 1)),
+        Link(2, ("`f`.`flight_id`", "`s`.`flight_id`"), 0, null_safe=(0, 1), overs=(0, 1)),
     )
     assert resolved("RIGHT", null_safe).links[0].over == 1
     assert resolved("FULL", null_safe.replace("<=> s", "= s")).links[0].followed == Link(

@@ -13,7 +13,7 @@ from pipelines.commands.explain import explain
 from pipelines.language import PipelineFile, bind, fingerprint, load, parse, reads, selected, statement_of
 from pipelines.language.join.chains import chains_of
 from pipelines.language.sql import syntax
-from pipelines.language.statement import sql as statements
+from pipelines.language.statement import parse as statements
 from tests.language.examples import COLUMNS, JOINS, SOURCES, complaints, misfits, refusals
 
 KEYS = {"a": "id", "b": "id", "p": "tail", "legs": ["day", "number"], "crews": ["num", "on_day"]}

@@ -3,8 +3,8 @@
 import pytest
 
 from pipelines.language import Source, Statement, Time, Watermark, bind, parse
-from pipelines.language.join.produced import carried, produced
-from pipelines.language.statement.inputs import UPSTREAM, Produced
+from pipelines.language.statement.outputs import carried, produced
+from pipelines.language.statement.statement import UPSTREAM, Produced
 from tests.language.examples import complaints
 
 MINUTE = 60_000_000

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pipelines.language import Source, bind, parse
-from pipelines.language.sql.functions import ALLOWED
+from pipelines.language.sql.vocabulary import ALLOWED
 
 COLUMNS = {
     "i": "7",

@@ -3,7 +3,7 @@
 import pytest
 
 from lakehouse.errors.errors import Fault
-from pipelines.language.sql.places import Span, excerpt, span_of_word
+from pipelines.language.sql.objection import Span, excerpt, span_of_word
 from pipelines.language.sql.syntax import read
 
 

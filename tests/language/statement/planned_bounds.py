@@ -12,8 +12,8 @@ import sqlglot
 from sqlglot import exp
 
 from pipelines.language.sql.dialect import Verbatim
-from pipelines.language.statement.bounds import Time, find_bounds
 from pipelines.language.statement.columns import conjuncts
+from pipelines.language.statement.windows import Time, find_bounds
 
 STREAMS = {"l", "r", "o", "lt", "rt", "ltz", "rtz", "ld", "rd", "li", "ri"}
 """The tables that have the columns below and a watermark on t."""

@@ -11,7 +11,7 @@ from sqlglot import exp
 from pipelines.language.sql.dialect import as_written
 from pipelines.language.sql.objection import Objection
 from pipelines.language.sql.syntax import read_expression
-from pipelines.language.statement.bounds import Bound, Time, equalities, find_bounds, one_side
+from pipelines.language.statement.windows import Bound, Time, equalities, find_bounds, one_side
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

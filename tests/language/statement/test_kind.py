@@ -4,9 +4,9 @@ import pytest
 
 from pipelines.language import parse
 from pipelines.language.sql.dialect import as_written, render
-from pipelines.language.sql.functions import ALLOWED
+from pipelines.language.sql.vocabulary import ALLOWED
 from pipelines.language.statement.columns import NULL_OF_NULL
-from pipelines.language.statement.inputs import Produced
+from pipelines.language.statement.statement import Produced
 from tests.language.examples import SOURCES, complaints, refusals, taken_apart
 
 OF_BOTH = "coalesce(f.flight_id, s.flight_id) AS id"

@@ -1,12 +1,22 @@
-"""A YAML document that knows the line of each key and value."""
+"""
+A YAML document that knows the line of each key and value, and its variables: `${var.name}`, set by `--var name=value`,
+and `${env.NAME}`.
 
-from collections.abc import Iterator, Sequence
+Variables are allowed in values only: not in names, and never in SQL, because the SQL text is the definition of a join.
+Substituted text is never parsed as YAML again, so a value cannot become an option. `$${` stands for the two characters
+`${`.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from lakehouse.errors.errors import Fault, PipelineFileError
+from pipelines.language.names import nearest
 
 TEXT, MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
@@ -38,9 +48,7 @@ class StrictLoader(yaml.SafeLoader):
 
 
 class Document:
-    """
-    A mapping from a file, whose keys are strings as written, with the errors in keys that did not prevent reading it.
-    """
+    """A mapping from a file, whose keys are strings as written, and the errors in keys that did not prevent reading."""
 
     def __init__(self, content: dict[str, Any], root: yaml.Node, faults: Sequence[Fault]) -> None:
         self.content = content
@@ -57,7 +65,7 @@ class Document:
         Return the line in the file, from 1, of a row, from 0, of a multi-line string; None if the first key does not
         exist.
 
-        Without a row it is the line of the key. If YAML folds the lines of the string, it is the line on which it
+        Without a row, or if YAML folds the lines of the string, it is the line of the key or the one where the string
         begins.
         """
         line, node = self._find(path)
@@ -134,7 +142,7 @@ def _normalized_keys(node: yaml.Node, path: tuple[str, ...]) -> Iterator[Fault]:
             yield from _normalized_keys(value, (*path, str(index)))
     if not isinstance(node, yaml.MappingNode):
         return
-    kept: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+    first_values: dict[str, tuple[yaml.Node, yaml.Node]] = {}
     others = []
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
@@ -144,14 +152,92 @@ def _normalized_keys(node: yaml.Node, path: tuple[str, ...]) -> Iterator[Fault]:
         if key.tag == MERGE:
             yield Fault(dotted(here), "YAML merge keys are not supported", "write the options out", line)
             continue
-        if key.value in kept:
-            first = kept[key.value][0].start_mark.line + 1
+        if key.value in first_values:
+            first = first_values[key.value][0].start_mark.line + 1
             where = "" if first == line else f", first on line {first}"
             yield Fault(dotted(here), f"is written twice{where}", "keep one", line)
             continue
         if key.tag != TEXT:
             yield Fault(dotted(here), NO_TEXT, "put it in quotes", line)
             key.tag = TEXT
-        kept[key.value] = (key, value)
+        first_values[key.value] = (key, value)
         yield from _normalized_keys(value, here)
-    node.value = [*kept.values(), *others]
+    node.value = [*first_values.values(), *others]
+
+
+REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
+NAME = re.compile(r"(var|env)\.([A-Za-z_][A-Za-z0-9_]*)")
+PATTERN = r"\$\{(var|env)\.[A-Za-z_][A-Za-z0-9_]*\}"
+"""Matches a string that contains a variable; for the JSON schema."""
+SQL_OPTIONS = frozenset({"sql", "tombstone", "null_value"})
+
+
+class Substitution:
+    """Substitutes variables, and collects those without a value; `line_of` returns the line for the keys of a value."""
+
+    def __init__(self, variables: Mapping[str, str], line_of: Callable[[Sequence[str]], int | None]) -> None:
+        self.faults: list[Fault] = []
+        self.open: set[tuple[str, ...]] = set()
+        self._variables = variables
+        self._line_of = line_of
+        self._used: set[str] = set()
+
+    def apply(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Replace every variable; `faults` then has those without a value, and `open` the paths of what they are in."""
+        filled = self._filled(content, ())
+        self.faults += self._unused()
+        assert isinstance(filled, dict)
+        return filled
+
+    def _filled(self, value: Any, path: tuple[str, ...]) -> Any:
+        if isinstance(value, dict):
+            return {key: self._filled(inner, (*path, self._key(key, path))) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._filled(inner, (*path, str(index))) for index, inner in enumerate(value)]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+        if path[-1] in SQL_OPTIONS:
+            self._mark_used(value)
+            if path[-1] != "sql":  # the parser reports this for statements
+                self._note(path, "variables are not allowed in SQL", "write the value: it is part of the definition")
+            return value
+        return REFERENCE.sub(lambda found: self._value(found, path), value)
+
+    def _key(self, key: str, path: tuple[str, ...]) -> str:
+        if "${" in key:
+            self._mark_used(key)
+            self._note((*path, key), "variables are not allowed in names", "use variables in values only")
+        return key
+
+    def _mark_used(self, text: str) -> None:
+        """Mark the variables of a string that must not contain any as used, so that only their place is reported."""
+        named = (NAME.fullmatch(found.group(1) or "") for found in REFERENCE.finditer(text))
+        self._used.update(name.group(2) for name in named if name and name.group(1) == "var")
+
+    def _value(self, found: re.Match[str], path: tuple[str, ...]) -> str:
+        if found.group() == "$${":
+            return "${"
+        named = NAME.fullmatch(found.group(1)) if found.group().endswith("}") else None
+        if named is None:
+            hint = "write `${var.name}` or `${env.NAME}`; `$${` stands for a literal `${`"
+            self._note(path, f"`{found.group()}` is not a variable", hint)
+            return ""
+        kind, name = named.groups()
+        values = self._variables if kind == "var" else os.environ
+        if kind == "var":
+            self._used.add(name)
+        if name not in values:
+            problem = f"`{found.group()}` has no value"
+            how = f"it with `--var {name}=...`" if kind == "var" else f"the environment variable {name}"
+            self._note(path, problem, f"set {how}")
+        return values.get(name, "")
+
+    def _unused(self) -> Iterator[Fault]:
+        for name in self._variables:
+            if name not in self._used:
+                problem = f"the file has no `${{var.{name}}}`"
+                yield Fault(f"--var {name}", problem, nearest(name, self._used) or "leave the option out")
+
+    def _note(self, path: tuple[str, ...], problem: str, hint: str) -> None:
+        self.open.add(path)
+        self.faults.append(Fault(dotted(path), problem, hint, self._line_of(path)))

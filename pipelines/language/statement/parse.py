@@ -1,0 +1,218 @@
+"""Parse a statement of the pipeline file without the schemas of its sources."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from sqlglot import exp
+
+from lakehouse.errors.errors import PipelineFileError
+from pipelines.language.file.model import Source
+from pipelines.language.names import nearest
+from pipelines.language.sql.objection import Objection, faults_of
+from pipelines.language.sql.syntax import read
+from pipelines.language.statement.columns import ambiguous, condition
+from pipelines.language.statement.definition import How
+from pipelines.language.statement.kind import infer
+from pipelines.language.statement.outputs import check_items, is_star, key_of
+from pipelines.language.statement.statement import UPSTREAM, Inputs, Produced, Results, Side, Sources, Statement
+
+NO_JOINS: Mapping[str, Produced] = {}
+
+
+def sql_path(name: str) -> str:
+    """Return the dotted keys of a join's statement in the file."""
+    return f"joins.{name}.sql"
+
+
+def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str, Produced] = NO_JOINS) -> Statement:
+    """Parse a statement of a supported kind of join; raise `PipelineFileError` with all errors in it."""
+    statement, objections = examine(name, sql, sources, joins)
+    if objections or statement is None:
+        raise PipelineFileError(name, faults_of(objections, sql_path(name), sql))
+    return statement
+
+
+def examine(name: str, sql: str, sources: Sources | None, joins: Results) -> tuple[Statement | None, list[Objection]]:
+    """
+    Parse a statement, and list the objections to it; it is None if it has objections or unknown inputs.
+
+    An invalid source or join is None. If the sources as a whole are None, only the clauses and expressions are checked.
+    """
+    select, found = read(sql)
+    objections = list(found)
+    if select is None or sources is None:
+        return None, objections
+    inputs, more = read_inputs(select, sources, joins)
+    if inputs is None:
+        return None, objections + more
+    statement, more = examine_select(name, sql, select, inputs, sources)
+    objections += more
+    return None if objections else statement, objections
+
+
+def examine_select(
+    name: str, sql: str, select: exp.Select, inputs: Inputs, sources: Sources
+) -> tuple[Statement | None, list[Objection]]:
+    """Analyze a statement whose clauses and inputs have been checked; it is None if it has objections."""
+    left, *others = inputs.sides
+    conditions = [condition(join, left, side) for join, side in zip(select.args["joins"], others, strict=True)]
+    using = conditions[-1][1]  # only a join of two inputs can have it
+    where = select.args["where"].this if select.args.get("where") else None
+    inferred, objections = infer(inputs, [on for on, _ in conditions], where)
+    if not using:
+        for clause, part in (("SELECT", select.expressions), ("WHERE", [where] if where else [])):
+            named = (item for item in part if not is_star(item))
+            objections += [doubt for item in named for doubt in ambiguous(item, clause, inputs.sides)]
+    objections += check_items(select.expressions, inferred, using)
+    if objections or inferred is None:
+        return None, objections
+    statement = Statement(
+        name=name,
+        sql=sql,
+        sides=inferred.sides,
+        steps=inferred.steps,
+        using=using,
+        keys=inferred.keys,
+        select=tuple(select.expressions),
+        where=where,
+        key=tuple(part for part in key_of(select.expressions, inferred, using) if part is not None),
+        is_self_join=is_self_join(inferred.sides, sources),
+    )
+    return statement, []
+
+
+HOWS: dict[tuple[str, str], How] = {
+    **dict.fromkeys([("", ""), ("", "INNER")], "inner"),
+    **dict.fromkeys([("LEFT", ""), ("LEFT", "OUTER")], "left"),
+    **dict.fromkeys([("RIGHT", ""), ("RIGHT", "OUTER")], "right"),
+    **dict.fromkeys([("FULL", ""), ("FULL", "OUTER")], "full"),
+}
+
+
+def tables_of(select: exp.Select) -> list[exp.Table] | None:
+    """Return the tables that FROM and JOIN name, in their order; None if one of them is not a plain name."""
+    tables = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
+    is_named = all(isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier) for table in tables)
+    return tables if is_named else None
+
+
+def defined(select: exp.Select) -> set[str]:
+    """Return the names that WITH defines, in lower case. WITH is refused, and its names are not sources or joins."""
+    with_ = select.args.get("with_")
+    return {query.alias.lower() for query in with_.expressions} if with_ else set()
+
+
+def called(name: str, known: Iterable[str]) -> str | None:
+    """Return the name of a source or join as the file writes it, ignoring case; None if the file does not have it."""
+    return next((written for written in known if written.lower() == name.lower()), None)
+
+
+def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[Inputs | None, list[Objection]]:
+    """Resolve the names in FROM and JOIN; the inputs are None if one is unknown or invalid, or an objection exists."""
+    found = select.args.get("joins") or []
+    tables = tables_of(select)
+    if tables is None:
+        return None, []  # `read` has objected to the clauses already
+    own = defined(select)
+    named = [table for table in tables if table.db or table.name.lower() not in own]
+    objections = [problem for table in named for problem in _table(table, sources, joins)]
+    if len(tables) == 1:
+        problem = f"`{tables[0].name}` is the only input: a join has two"
+        objections.append(Objection(problem, "add JOIN ... ON ...", tables[0]))
+    if len(tables) > 2 and any(join.args.get("using") for join in found):
+        problem = "USING in a join of three or more inputs is not yet supported"
+        objections.append(Objection(problem, "write ON, with an alias before each column", "USING"))
+    objections += [objection for join in found for objection in _join(join)]
+    taken: set[str] = set()
+    for table in tables:
+        if table.alias_or_name.lower() in taken:
+            objections.append(Objection("FROM: two inputs have the same name", "give each input its own alias", table))
+        taken.add(table.alias_or_name.lower())
+    if objections or len(named) < len(tables):
+        return None, objections
+    sides = [_side(table, sources, joins) for table in tables]
+    known = tuple(side for side in sides if side is not None)
+    if len(known) < len(sides):
+        return None, []
+    return Inputs(known, tuple(HOWS[join.side, join.kind] for join in found)), []
+
+
+def is_self_join(sides: Sequence[Side], sources: Sources) -> bool:
+    """Return whether a statement joins a stream with itself: one source, or two that read one table alike."""
+    if [side.kind for side in sides] != ["stream", "stream"]:
+        return False
+    if sides[0].source == sides[1].source:
+        return True
+    left, right = (sources.get(side.source) for side in sides)
+    if left is None or right is None or (left.table is None and left.path is None):
+        return False
+    return _rows_of(left) == _rows_of(right)
+
+
+def _rows_of(stream: Source) -> tuple[object, ...]:
+    """Return the options that determine the rows of a stream with an address, and how they are read."""
+    late = tuple(stream.watermarks.items())
+    return stream.table, stream.path, late, stream.order_by, stream.null_value, stream.ignore_changes
+
+
+def _table(table: exp.Table, sources: Sources, joins: Results) -> Iterator[Objection]:
+    name = table.name
+    if table.db:
+        qualified = ".".join(part.name for part in table.parts)
+        hint = "name a source, and set its location by `table:`"
+        yield Objection(f"FROM: `{qualified}` is a qualified name", hint, table)
+        return
+    found = called(name, sources)
+    join = called(name, joins) if found is None else None
+    result = None if join is None else joins[join]
+    if result is not None and result.is_ordered:
+        problem = f"FROM: `order_by` orders the rows of `{join}`, and reading such a result is not yet supported"
+        yield Objection(problem, "leave `order_by` out: commit times then order all rows", table)
+    elif found is None and join is None:
+        known = ", ".join(f"`{source}`" for source in sources)
+        near = nearest(name, sources) or nearest(name, (join for join, each in joins.items() if each))
+        hint = near or (f"the sources are {known}" if known else "the file has no sources")
+        yield Objection(f"FROM: unknown source `{name}`", hint, table.this)
+
+
+def _join(join: exp.Join) -> Iterator[Objection]:
+    method, kind = join.args.get("method"), join.kind
+    if method:
+        yield Objection(f"{method} JOIN is not supported", "write ON with an equality", method.upper())
+    elif kind == "CROSS":
+        yield Objection("CROSS JOIN, or a comma in FROM, is not supported", "write JOIN ... ON ...", join.this)
+    elif (join.side, kind) not in HOWS:
+        yield Objection(f"{kind} JOIN is not supported", "use an inner, left, right or full join", kind)
+    elif join.args.get("on") == exp.true():
+        problem = f"JOIN `{join.this.name}`: ON TRUE compares nothing, so every row would match every row"
+        yield Objection(problem, "write ON with an equality", join.args["on"])
+    elif not join.args.get("using") and join.args.get("on") is None:
+        yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "write ON with an equality", join.this)
+
+
+def _side(table: exp.Table, sources: Sources, joins: Results) -> Side | None:
+    name = called(table.name, sources)
+    if name is not None:
+        source = sources[name]
+        if source is None:
+            return None
+        return Side(
+            source=name,
+            alias=table.alias_or_name,
+            key=source.key,
+            kind=source.kind,
+            times=tuple(source.watermarks.items()),
+            may_be_absent=bool(source.nullable_key),
+        )
+    name = called(table.name, joins)
+    result = None if name is None else joins[name]
+    if name is None or result is None:
+        return None
+    return Side(
+        source=name,
+        alias=table.alias_or_name,
+        key=result.key,
+        kind="stream" if result.is_stream else "join",
+        times=tuple((column, UPSTREAM) for column in result.times),
+        added=result.added,
+        may_be_absent=result.may_be_absent,
+    )
