@@ -11,7 +11,8 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from lakehouse.session import writing
-from lakehouse.session.session import LOCAL_SETTINGS, local_session
+from lakehouse.session.session import local_session
+from lakehouse.session.settings import LOCAL_SETTINGS
 from tests.lake import Lake
 from tests.log_readers import without_delta_rs
 from tests.printed import PRINTED

@@ -3,10 +3,10 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lakehouse.errors.address import Address
 from lakehouse.ledger.entries import COMMITTED, Entry, JoinHistory, Step
 from lakehouse.publish.writes import Merge, TargetVersions
 from lakehouse.values.recorded import SourceVersions
+from lakehouse.values.sqltext import Address
 
 START = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOUR = 3_600

@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from lakehouse.errors.address import Address
 from lakehouse.errors.errors import SchemaBroken
-from lakehouse.session.engine import Engine
-from lakehouse.tables.columns import changed_columns, columns_in
+from lakehouse.session.session import Engine
+from lakehouse.tables.identity import changed_columns, columns_in
 from lakehouse.tables.table import Table
 from lakehouse.values.compare import DECLARED
 from lakehouse.values.recorded import SourceVersions
+from lakehouse.values.sqltext import Address
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview

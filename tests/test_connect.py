@@ -12,7 +12,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from lakehouse.session.session import JARS, JAVA, LOCAL_SETTINGS
+from lakehouse.session.session import JARS, JAVA
+from lakehouse.session.settings import LOCAL_SETTINGS
 from tests.conftest import FOR_TINY_DATA, SHORT_LIVED
 
 HERE = Path(__file__).parent.parent

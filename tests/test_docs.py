@@ -23,7 +23,7 @@ import pipelines
 from expectations.catalogue import _catalogue
 from lakehouse import limits
 from lakehouse.errors.errors import CannotContinue, LakejoinError
-from lakehouse.ledger.ledger_rows import SCHEMA as LEDGER
+from lakehouse.ledger.rows import SCHEMA as LEDGER
 from pipelines.cli import cli, main
 from pipelines.language import fingerprint, load, schema
 from pipelines.report import report_schema

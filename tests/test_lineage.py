@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from lakehouse.tables.commits import Commit
-from lakehouse.tables.lineage import Path, lowest_target, other_columns
+from lakehouse.tables.delta_log import Commit
+from lakehouse.tables.identity import ColumnPath, lowest_target, other_columns
 
 W, X, S, B = ("w",), ("x",), ("s",), ("s", "b")
 
@@ -30,7 +30,9 @@ def restore(version: int) -> tuple[str, dict[str, str]]:
 WRITE: tuple[str, dict[str, str]] = ("WRITE", {})
 
 
-def followed(*operations: tuple[str, dict[str, str]], since: int = 0, paths: tuple[Path, ...] = (W, X, S, B)) -> str:
+def followed(
+    *operations: tuple[str, dict[str, str]], since: int = 0, paths: tuple[ColumnPath, ...] = (W, X, S, B)
+) -> str:
     """Follow paths from a version to the end of commits 1, 2, ...; name those that are others, each with a version."""
     commits = [
         Commit(version, datetime.now(UTC), operation, "", {}, parameters=parameters)

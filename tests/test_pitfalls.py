@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 from expectations.gate import gate_change_set, gate_loaded
 from expectations.gate.rules import judged
-from lakehouse.errors.address import Address
 from lakehouse.errors.errors import (
     AnotherRun,
     BrokenEpoch,
@@ -31,13 +30,12 @@ from lakehouse.publish.merge import Fence, append, merge, merge_statement
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import Append, TargetVersions
 from lakehouse.session import writing
-from lakehouse.session.engine import Engine
-from lakehouse.session.session import own_session, settings
+from lakehouse.session.session import Engine, own_session, settings
 from lakehouse.tables.creation import create
-from lakehouse.tables.feed import read_feed
-from lakehouse.tables.table import get
+from lakehouse.tables.table import get, read_feed
 from lakehouse.values.pruning import pruning
 from lakehouse.values.recorded import SourceVersions
+from lakehouse.values.sqltext import Address
 from pipelines.epochs.sources.feeds import Changes
 from pipelines.epochs.views import compute
 from pipelines.plan.values import EpochPlan

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.session.session import JARS, LOCAL_SETTINGS
+from lakehouse.session.session import JARS
+from lakehouse.session.settings import LOCAL_SETTINGS
 from tests.lake import Lake
 
 

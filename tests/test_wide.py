@@ -6,11 +6,11 @@ import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, IntegerType, MapType, StringType
 
-from lakehouse.errors.address import Address
 from lakehouse.publish import merge as publish
 from lakehouse.publish.merge import merge_statement
 from lakehouse.publish.stage import Stage
 from lakehouse.values.compare import is_exact
+from lakehouse.values.sqltext import Address
 from tests.lake import Lake, only
 
 COLUMNS = 2_000

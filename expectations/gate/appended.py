@@ -22,12 +22,10 @@ from expectations.gate.rules import KEY_RULES, KEYLESS, is_alike_in_pandas, judg
 from expectations.gate.sources import PlainStatement
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.errors.address import Address
-from lakehouse.tables.feed import FEED_COLUMNS
-from lakehouse.tables.table import read
+from lakehouse.tables.table import FEED_COLUMNS, read
 from lakehouse.values.compare import identical, same
 from lakehouse.values.net_changes import fields_of, no_reference, null_key
-from lakehouse.values.sqltext import numbered, quote, row_struct, struct
+from lakehouse.values.sqltext import Address, numbered, quote, row_struct, struct
 
 STREAM_RULES = {
     "number_differs": "the number of rows equals the number that was counted",

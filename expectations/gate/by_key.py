@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse import limits
-from lakehouse.values.driver_rows import TooLarge, carried, to_driver
+from lakehouse.values.driver_rows import TooLarge, fits_arrow, to_driver
 from lakehouse.values.net_changes import fields_of, key_struct, null_key
 from lakehouse.values.pruning import Pruning, null_safe_pruning, pruning
 from lakehouse.values.sqltext import numbered, quote, row_struct, text
@@ -177,7 +177,7 @@ def driver_copy(rows: DataFrame) -> DataFrame:
 
 def driver_copies(frames: Sequence[DataFrame]) -> list[DataFrame]:
     """Collect several frames to the driver in one job; see `driver_copy`."""
-    numbers = [number for number, frame in enumerate(frames) if carried(frame.schema)]
+    numbers = [number for number, frame in enumerate(frames) if fits_arrow(frame.schema)]
     if len(numbers) < 2:
         return [driver_copy(frame) for frame in frames]
     structs = (frames[number].selectExpr(f"{row_struct(frames[number].columns)} AS of{number}") for number in numbers)

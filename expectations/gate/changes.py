@@ -22,13 +22,12 @@ from expectations.gate.rules import (
 from expectations.gate.sources import GateSources
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.errors.address import Address
 from lakehouse.tables.table import read
 from lakehouse.values.checksums import NEW_HASH, has_checksum, row_hash
 from lakehouse.values.compare import same
 from lakehouse.values.net_changes import all_or_any_null, fields_of
 from lakehouse.values.pruning import Pruning
-from lakehouse.values.sqltext import quote, row_struct, struct
+from lakehouse.values.sqltext import Address, quote, row_struct, struct
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,11 @@ from expectations.gate.rules import (
 from expectations.gate.sources import GateSources
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.errors.address import Address
 from lakehouse.tables.table import read
 from lakehouse.values.checksums import checksum_of
 from lakehouse.values.compare import comparable, is_exact
 from lakehouse.values.net_changes import all_or_any_null, null_key
-from lakehouse.values.sqltext import quote, row_struct
+from lakehouse.values.sqltext import Address, quote, row_struct
 
 
 def gate_loaded(

@@ -38,12 +38,11 @@ from expectations.gate.rules import (
 from expectations.gate.sources import GateSources
 from expectations.validation import Verdict
 from lakehouse import limits
-from lakehouse.errors.address import Address
 from lakehouse.tables.table import read
 from lakehouse.values.compare import same, type_sql
 from lakehouse.values.net_changes import all_or_any_null, fields_of
 from lakehouse.values.pruning import null_safe_predicate
-from lakehouse.values.sqltext import numbered, quote, row_struct
+from lakehouse.values.sqltext import Address, numbered, quote, row_struct
 
 CHECKED, STAGED = (f"_lakejoin_{name}" for name in ("checked", "staged"))
 """Working columns: whether the join is computed again for a row, and the key of a staged line."""

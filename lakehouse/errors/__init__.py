@@ -1,1 +1,1 @@
-"""Errors with where, what, and what to do next; addresses, and what an exception of Spark or Delta means."""
+"""Errors with where, what, and what to do next, and what an exception of Spark or Delta means."""

@@ -1,44 +1,39 @@
-"""Error conditions of Delta and Spark for tables that cannot be read or written, and the lakejoin errors for them."""
+"""What Delta and Spark raise for tables that cannot be read or refuse a write, and the lakejoin errors for it."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.errors import PySparkException
 
-from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError, SchemaBroken, Unexpected
-from lakehouse.errors.remedies import Remedy
-
-GONE = (
-    "FileNotFoundException",
-    "FILE_NOT_EXIST",
-    "FILE_NOT_FOUND",
-    "FILE_NOT_FOUND_DETAILED",
-    "DELTA_VERSION_NOT_FOUND",
-    "DELTA_VERSIONS_NOT_CONTIGUOUS",
-    "DELTA_TRUNCATED_TRANSACTION_LOG",
-    "DELTA_LOG_FILE_NOT_FOUND",
-    "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
-    "DELTA_NO_RECREATABLE_HISTORY_FOUND",
-    "DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION",
-    "DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
+from lakehouse.errors.errors import (
+    AnotherRun,
+    CannotContinue,
+    FeedUnavailable,
+    LakejoinError,
+    Remedy,
+    SchemaBroken,
+    Unexpected,
+    WriteRefused,
 )
-MISSING = {
-    "DELTA_MISSING_DELTA_TABLE",
-    "DELTA_TABLE_NOT_FOUND",
-    "DELTA_PATH_DOES_NOT_EXIST",
-    "PATH_NOT_FOUND",
-    "TABLE_OR_VIEW_NOT_FOUND",
-    "SCHEMA_NOT_FOUND",
-}
-FEED_OFF = ("DELTA_MISSING_CHANGE_DATA",)
-FEED_SCHEMA = (
+from lakehouse.values.sqltext import Address
+
+_GONE = {"FileNotFoundException", "FILE_NOT_EXIST", "FILE_NOT_FOUND", "FILE_NOT_FOUND_DETAILED"}
+_GONE |= {"DELTA_VERSION_NOT_FOUND", "DELTA_VERSIONS_NOT_CONTIGUOUS", "DELTA_TRUNCATED_TRANSACTION_LOG"}
+_GONE |= {"DELTA_LOG_FILE_NOT_FOUND", "DELTA_CHANGE_DATA_FILE_NOT_FOUND", "DELTA_NO_RECREATABLE_HISTORY_FOUND"}
+_GONE |= {"DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND_DELETED_FILE_RETENTION_DURATION"}
+_GONE |= {"DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION"}
+_MISSING = {"DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST"}
+_MISSING |= {"PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"}
+_FEED_OFF = ("DELTA_MISSING_CHANGE_DATA",)
+_FEED_SCHEMA = (
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_DATA_SCHEMA",
     "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE_SCHEMA_CHANGE",
     "DELTA_BLOCK_COLUMN_MAPPING_AND_CDC_OPERATION",
 )
+_KNOWN = {*_GONE, *_MISSING, *_FEED_OFF, *_FEED_SCHEMA}
 
-CONFLICTS = (
+_CONFLICTS = (
     "DELTA_CONCURRENT",
     "ConcurrentModification",
     "DELTA_METADATA_CHANGED",
@@ -46,19 +41,25 @@ CONFLICTS = (
     "A conflicting metadata domain",  # the error of two overwrites of a clustered table; it names no condition
 )
 
-DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}")
+_DATA_EXCEPTION = re.compile(r"SQLSTATE: 22\w{3}")
 """The class of SQLSTATE of conditions about a value: a division by zero, a failing cast, an overflow."""
 
 _FRAGMENT = re.compile(r"== SQL .*?position \d+\) ==\n(.*?)\n( *)(\^+)", re.DOTALL)
 """The text of an expression in a condition, with the carets below the part that raised."""
 
-_KNOWN = {*GONE, *MISSING, *FEED_OFF, *FEED_SCHEMA}
-
-STACK = re.compile(r"\n\s*(?:at [\w.$/]+\(|Driver stacktrace|JVM stacktrace|Caused by|\n)")
+_STACK = re.compile(r"\n\s*(?:at [\w.$/]+\(|Driver stacktrace|JVM stacktrace|Caused by|\n)")
 """The end of the text of a condition."""
 
-CLASSES = re.compile(r"^(?:Caused by)?[:\s]*(?:[a-z_$][\w$]*\.)+[A-Z][\w$.]*(?:Exception|Error)?:?\s*")
+_CLASSES = re.compile(r"^(?:Caused by)?[:\s]*(?:[a-z_$][\w$]*\.)+[A-Z][\w$.]*(?:Exception|Error)?:?\s*")
 """The Java class name at the start of a text."""
+
+_REFUSAL = re.compile(r"\[(DELTA_[A-Z0-9_.]+)\]\s*(.+?)(?:\s*SQLSTATE\b|\n\s*at |\n\nJVM|$)", re.DOTALL)
+"""A condition of Delta with its text, anywhere in a message."""
+
+_LONGEST = 400
+"""The maximum number of characters of Delta's text in a message."""
+
+_TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 
 @contextmanager
@@ -66,9 +67,7 @@ def reading(join: str, source: str = "") -> Iterator[None]:
     """
     Convert errors of Delta and Spark about unreadable versions to lakejoin errors.
 
-    Args:
-        join: The join, or the changelog source, that the command in the hint selects.
-        source: The source whose feed is read and which the error names; empty if several tables are read.
+    The error names the source, or if several tables are read, the join or changelog source that its hint selects.
 
     Raises:
         FeedUnavailable: Files or commits are gone, or the feed was off for a version of the range.
@@ -82,18 +81,16 @@ def reading(join: str, source: str = "") -> Iterator[None]:
         raise
     except Exception as error:  # a failed job raises an error of another class, without a condition
         conditions = _conditions(error)
-        hint = Remedy("{reconcile}", join)
-        if conditions.intersection(FEED_OFF):
+        raised: type[CannotContinue] = FeedUnavailable
+        if conditions.intersection(_FEED_OFF):
             problem = "the change feed was off for some of the required versions"
-            raise FeedUnavailable(where, problem, found=error_text(error), hint=hint) from error
-        if conditions.intersection(FEED_SCHEMA):
-            raise SchemaBroken(
-                where, "its columns changed inside the range", found=error_text(error), hint=hint
-            ) from error
-        if conditions.intersection(GONE):
+        elif conditions.intersection(_FEED_SCHEMA):
+            raised, problem = SchemaBroken, "its columns changed inside the range"
+        elif conditions.intersection(_GONE):
             problem = "some of the required versions are no longer readable"
-            raise FeedUnavailable(where, problem, found=error_text(error), hint=hint) from error
-        raise
+        else:
+            raise
+        raise raised(where, problem, found=error_text(error), hint=Remedy("{reconcile}", join)) from error
 
 
 @contextmanager
@@ -104,7 +101,7 @@ def reading_whole(join: str, source: str) -> Iterator[None]:
     except LakejoinError:
         raise
     except Exception as error:  # see `reading`
-        if not _conditions(error).intersection(GONE):
+        if not _conditions(error).intersection(_GONE):
             raise
         raise CannotContinue(
             source,
@@ -124,22 +121,20 @@ def _conditions(error: Exception) -> set[str]:
 
 def error_text(error: Exception) -> str:
     """
-    Return the paragraph of an error that names the condition, without classes, stack and SQLSTATE.
-
-    The text of a failed job contains its cause, below the Java classes that passed it on. The result is one line of at
-    most 500 characters.
+    Return the paragraph of an error that names the condition, without classes, stack and SQLSTATE, in one line of at
+    most 500 characters. The text of a failed job contains its cause, below the Java classes that passed it on.
     """
     message = str(error).strip()
     start = min((message.index(name) for name in _conditions(error) & _KNOWN if name in message), default=0)
     begin = message.rfind("\n", 0, start) + 1
-    text = STACK.split(message[begin:], maxsplit=1)[0]
+    text = _STACK.split(message[begin:], maxsplit=1)[0]
     text = re.sub(r"\s*SQLSTATE: \w+", "", " ".join(text.split()))
-    return CLASSES.sub("", text)[:500]
+    return _CLASSES.sub("", text)[:500]
 
 
 def is_missing(error: PySparkException) -> bool:
     """Return whether an error means that the Delta table does not exist."""
-    return bool(_conditions(error) & MISSING)
+    return bool(_conditions(error) & _MISSING)
 
 
 def is_of_spark(error: Exception) -> bool:
@@ -150,15 +145,15 @@ def is_of_spark(error: Exception) -> bool:
 def is_about_a_row(error: Exception) -> bool:
     """Return whether an expression raised for a row: for its values, not for the statement, a table or a version."""
     text = str(error)
-    return is_of_spark(error) and "[DELTA_" not in text and DATA_EXCEPTION.search(text) is not None
+    return is_of_spark(error) and "[DELTA_" not in text and _DATA_EXCEPTION.search(text) is not None
 
 
 def failed_expression(error: Exception) -> str:
     """Return the expression that raised for a row, as Spark SQL; empty if the condition does not say."""
-    found = _FRAGMENT.search(str(error))
-    if found is None or "\n" in found[1]:
+    match = _FRAGMENT.search(str(error))
+    if match is None or "\n" in match[1]:
         return ""
-    return found[1][len(found[2]) : len(found[2]) + len(found[3])]
+    return match[1][len(match[2]) : len(match[2]) + len(match[3])]
 
 
 def value_error(error: Exception) -> str:
@@ -166,21 +161,16 @@ def value_error(error: Exception) -> str:
     return re.split(r"\s*(?:If necessary|== SQL)", error_text(error), maxsplit=1)[0]
 
 
-def last_cause(error: BaseException) -> str:
-    """Return what caused an error in the end, in one line: the last cause in a Java stack trace, or its text."""
+def as_known(error: BaseException, where: str) -> LakejoinError:
+    """Return an error as one of lakejoin: itself, or an `Unexpected` with the last cause in its Java stack trace."""
+    if isinstance(error, LakejoinError):
+        return error
     text = str(error).strip()
     causes = re.findall(r"^(?:Caused by)?: (.+)$", text, re.MULTILINE)
     line = causes[-1] if causes else next(iter(text.splitlines()), "")
-    return CLASSES.sub("", line)[:500] or line[:500] or type(error).__name__
-
-
-def as_known(error: BaseException, where: str) -> LakejoinError:
-    """Return an error as one of lakejoin: itself, or an `Unexpected` with its last cause."""
-    if isinstance(error, LakejoinError):
-        return error
     return Unexpected(
         where,
-        last_cause(error),
+        _CLASSES.sub("", line)[:500] or line[:500] or type(error).__name__,
         found=f"an unexpected {type(error).__name__}",
         hint="run `lakejoin -v COMMAND ...` to print the traceback",
     )
@@ -198,4 +188,51 @@ def first_line(error: Exception) -> str:
 
 def is_conflict(error: Exception) -> bool:
     """Return whether an error is a conflict with another writer, by its text: not every runtime has a class for it."""
-    return any(name in str(error) for name in CONFLICTS)
+    return any(name in str(error) for name in _CONFLICTS)
+
+
+def refusal(error: Exception, address: Address, epoch: int, join: str) -> LakejoinError:
+    """
+    Return the error for a failed write of an epoch to a table that a join, or a changelog source, maintains:
+    WriteRefused for a constraint or a property of the table, AnotherRun for concurrent writes, else one with the hint
+    to retry or abandon.
+    """
+    if is_conflict(error):
+        return AnotherRun(
+            address.label,
+            f"other writers changed the table during each attempt to write epoch {epoch} of {join}",
+            found=first_line(error),
+            hint=Remedy("{run}, which retries the write", join),
+        )
+    match = _REFUSAL.search(str(error))
+    found = " ".join((match[2] if match else first_line(error)).split())[:_LONGEST]
+    condition, expected, raised = match[1] if match else "", "", WriteRefused if match else LakejoinError
+    if "CONSTRAINT" in condition:
+        name = re.search(r"CHECK constraint (\S+)", found)
+        drop = f"ALTER TABLE {address.sql} DROP CONSTRAINT {name[1]}" if name else "make the column nullable"
+        problem = f"epoch {epoch} of {join} violates a constraint of the table"
+        expected = "rows that meet the constraints of the table"
+        hint = f"{drop}, or correct the sources; then {{abandon}}"
+    elif "APPEND_ONLY" in condition:
+        problem = f"epoch {epoch} of {join} changes rows, and delta.appendOnly is set on the table"
+        alter = f"ALTER TABLE {address.sql} SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+        hint = f"{alter}, then {{run}}, which finishes the epoch"
+    elif condition:
+        problem, found = f"the table refuses the write of epoch {epoch} of {join}", f"{condition}: {found}"
+        hint = "undo the change to the table, then {run}; or {abandon}"
+    else:
+        problem = f"epoch {epoch} of {join} could not be written"
+        hint = "{run}, which retries the write; or {abandon}"
+    return raised(address.label, problem, expected=expected, found=found, hint=Remedy(hint, join))
+
+
+def refuse_forgetting(name: str, address: Address, properties: Mapping[str, str]) -> None:
+    """Raise CannotContinue if a property of a table lets Delta forget after a time which epochs were written to it."""
+    if _TRANSACTION_RETENTION in properties:
+        raise CannotContinue(
+            name,
+            f"{_TRANSACTION_RETENTION} is set on {address.label}",
+            expected="no such property: Delta would forget which epochs were written, and one could be written twice",
+            found=properties[_TRANSACTION_RETENTION],
+            hint=f"ALTER TABLE {address.sql} UNSET TBLPROPERTIES ('{_TRANSACTION_RETENTION}')",
+        )

@@ -1,16 +1,55 @@
 """
-The errors of lakejoin: one class hierarchy, with an exit code for each class and the fields of its message.
+The errors of lakejoin: one class hierarchy, with an exit code for each class, the fields of its message and a remedy.
 
-A message states where the error occurred, what is wrong (expected and found) and what to do next. Callers branch on the
-class, on `code` (stable, for machines) and on `retryable`; they never parse the text.
+Callers branch on the class, on `code` (stable, for machines) and on `retryable`; they never parse the text. A remedy is
+a sentence with actions, because an error is raised where nobody knows the kind of the join that it stops: the driver
+gives it the commands of the kind. Until then it has those of a join of tables.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from textwrap import indent
 from typing import ClassVar
 
-from lakehouse.errors.remedies import OF_TABLES, Commands, Remedy
+Commands = Mapping[str, str]
+"""The clause for each action; `{select}` in it stands for the option that selects the join."""
+
+TAKING_SUCH_ROWS = (
+    "let the statement take such rows, by `try_divide(a, b)`, `a / NULLIF(b, 0)`, `try_cast(a AS type)` or "
+    "`try_add(a, b)`"
+)
+"""What to do about a row for which the statement raises."""
+
+OF_TABLES: Commands = {
+    "run": "run `lakejoin run{select}`",
+    "load": "run `lakejoin backfill{select}` for the first load",
+    "reconcile": "run `lakejoin backfill{select}` to reconcile the result with the sources as they are now",
+    "take over": "run `lakejoin backfill{select}` to reconcile the table",
+    "abandon": "run `lakejoin backfill{select}`, which abandons the epoch and reconciles the result",
+    "adopt": "run `lakejoin verify{select}` to compare it with the join, or `lakejoin backfill{select}` to adopt it",
+    "mend": f"correct the row in its source, then run `lakejoin run{{select}}`; or {TAKING_SUCH_ROWS}, then run "
+    "`lakejoin backfill{select}`",
+    "mend past row": "run `lakejoin backfill{select}` to reconcile the result with the sources as they are now",
+    "redefine": "`lakejoin backfill --dry-run{select}` counts the rows that a backfill would rewrite; "
+    "without `--dry-run` it writes them",
+}
+"""The commands for a join of tables."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What to do: a sentence in which `{action}` is an action of `OF_TABLES`, and the join to select, once known."""
+
+    text: str
+    join: str = ""
+
+    def by(self, commands: Commands) -> str:
+        """Return the sentence with the commands of a kind of join."""
+        select = f" --select {self.join}" if self.join else ""
+        sentence = self.text
+        for action, command in commands.items():
+            sentence = sentence.replace(f"{{{action}}}", command.replace("{select}", select))
+        return sentence
 
 
 def printable(text: str) -> str:
@@ -22,12 +61,9 @@ class LakejoinError(Exception):
     """
     The base class of all errors that lakejoin raises deliberately.
 
-    Raised from Python at the end of a command over several joins, `reports` holds the reports of all of them.
-
     Args:
         where: The pipeline file, join or table that the error is about, by its name in the pipeline file.
         problem: What is wrong, as a clause: "the change feed is off".
-        expected: What lakejoin expected, if the problem does not make it clear.
         hint: The next step for the user, usually a command; a `Remedy` if the command depends on the kind of join.
     """
 
@@ -38,13 +74,10 @@ class LakejoinError(Exception):
     def __init__(
         self, where: str, problem: str, *, expected: str = "", found: str = "", hint: str | Remedy = ""
     ) -> None:
-        self.where = where
-        self.problem = problem
-        self.expected = expected
-        self.found = found
+        self.where, self.problem, self.expected, self.found = where, problem, expected, found
         self._remedy = hint if isinstance(hint, Remedy) else Remedy("")
         self._commands = OF_TABLES
-        self.reports: Sequence[object] = ()
+        self.reports: Sequence[object] = ()  # of all joins of a command, if raised at its end
         self.hint = hint.by(OF_TABLES) if isinstance(hint, Remedy) else hint
         super().__init__(self.message)
 
@@ -64,14 +97,9 @@ class LakejoinError(Exception):
     @property
     def message(self) -> str:
         """The full text, one fact per line."""
-        lines = [f"{self.where}: {self.problem}"]
-        if self.expected:
-            lines.append(f"  expected: {self.expected}")
-        if self.found:
-            lines.append(f"  found: {self.found}")
-        if self.hint:
-            lines.append(f"  next: {self.hint}")
-        return "\n".join(lines)
+        facts = {"expected": self.expected, "found": self.found, "next": self.hint}
+        lines = [f"  {name}: {fact}" for name, fact in facts.items() if fact]
+        return "\n".join([f"{self.where}: {self.problem}", *lines])
 
 
 class BufferFull(LakejoinError):
@@ -110,7 +138,7 @@ class Fault:
     One fault of a pipeline file.
 
     Args:
-        path: The place in the file, as dotted keys: `joins.flight_status.sql`.
+        path: Dotted keys in the file: `joins.flight_status.sql`.
         problem: What is wrong there; for a fault of the SQL it names the clause.
         line: The line of the file, from 1, if known.
         excerpt: A line of the statement and, below it, a line that underlines the clause.
@@ -124,9 +152,9 @@ class Fault:
 
     def __str__(self) -> str:
         where = self.path if self.line is None else f"{self.path} (line {self.line})"
-        lines = [printable(f"{where}: {self.problem}")]
-        lines += [f"  | {line}" for line in self.excerpt.split("\n") if self.excerpt]
-        return "\n".join([*lines, printable(f"  next: {self.hint}")] if self.hint else lines)
+        excerpt = [f"  | {line}" for line in self.excerpt.split("\n") if self.excerpt]
+        hint = [printable(f"  next: {self.hint}")] if self.hint else []
+        return "\n".join([printable(f"{where}: {self.problem}"), *excerpt, *hint])
 
 
 class PipelineFileError(LakejoinError):

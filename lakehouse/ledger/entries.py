@@ -6,15 +6,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import Literal
 
-from lakehouse.publish.writes import (
-    CHANGELOG_PART,
-    STATE_PART,
-    AppendInPlace,
-    TargetVersions,
-    Write,
-    target_of_part,
-    written,
-)
+from lakehouse.publish import writes
+from lakehouse.publish.writes import AppendInPlace, TargetVersions, Write
 from lakehouse.values.recorded import Checksum, Slice, SourceVersions
 
 PUBLISHING: Literal["publishing"] = "publishing"
@@ -37,12 +30,8 @@ REJECTED_LOAD = "rejected by its gate: "
 @dataclass(frozen=True)
 class StreamPosition:
     """
-    A position in the input of an epoch of a join with a stream.
-
-    Args:
-        time: Its time, in microseconds since 1970.
-        watermarks: The watermarks of the result that moved at this position, by column: for times in microseconds since
-            1970, for integers in the unit of the column.
+    A position in the input of an epoch of a join with a stream: its time, in microseconds since 1970, and the
+    watermarks of the result that moved there, by column, in microseconds or, for integers, in the unit of the column.
     """
 
     time: int
@@ -52,33 +41,21 @@ class StreamPosition:
 @dataclass(frozen=True)
 class Entry:
     """
-    One row of the ledger.
+    One row of the ledger, whose columns `lakehouse/README.md` describes.
 
     Args:
-        epoch: Its number, from 1.
-        step: publishing, committed, rejected, abandoned, broken or slice; refused if a run could not continue without a
-            person; verified if the result of a committed epoch was found to have its checksum.
         run_id: The run that took the step; a resuming run keeps the id of the run it finishes.
-        strategy: load, incremental or reconcile; for a join with a stream also replay, accept, reset or flush.
-        reason: The reason for the strategy, as a code and an explanation.
-        definition: The fingerprint of the join's definition.
         writes: What the epoch writes; the result is last because it is published last.
         stage: The stage's folder; empty for a load.
-        counts: Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files: files read for
-            look-ups; changelog: rows appended to the changelog; appended: rows added to the result of a join with a
-            stream.
-        seconds: The seconds that each step took so far.
         message: Why the epoch was rejected, refused, abandoned or broken; for a committed epoch its warnings, one per
             line.
-        clocks: For a join with a stream, the greatest time so far of each source in its order, in microseconds since
-            1970 or in the unit of its `order_by`; for two streams also the greatest value of each watermarked column.
-        positions: For a join with a stream, the positions of the epoch in their order; a first load is one position.
-        slices: For a backfill in slices, its slices.
+        clocks: The greatest time so far of each source in its order, in microseconds since 1970 or in the unit of its
+            `order_by`; for two streams also the greatest value of each watermarked column.
+        positions: The positions of the epoch of a stream in their order; a first load is one position.
         slice: The number of the slice that the row is about, from 0; None for a row about the whole epoch.
         checksum: The checksum of the result after the epoch; None for a join with a stream, and if it is unknown.
         at: When the row was written, UTC.
-        statement: The statement of the join as it was written; empty for a changelog source, and in epochs of earlier
-            versions of lakejoin.
+        statement: The statement of the join as it was written; empty for a changelog source.
     """
 
     join: str
@@ -115,12 +92,12 @@ class Entry:
     @property
     def changelog(self) -> TargetVersions | None:
         """The versions of the changelog; None if the epoch writes none."""
-        return target_of_part(self.writes, CHANGELOG_PART)
+        return writes.target_of_part(self.writes, writes.CHANGELOG_PART)
 
     @property
     def state(self) -> TargetVersions | None:
         """The versions of the table of buffered rows; None unless the join is one of two streams."""
-        return target_of_part(self.writes, STATE_PART)
+        return writes.target_of_part(self.writes, writes.STATE_PART)
 
     @property
     def is_staged(self) -> bool:
@@ -134,7 +111,7 @@ class Entry:
 
     def with_versions(self, targets: Sequence[TargetVersions]) -> "Entry":
         """Return the step with other versions of the tables that it writes, in their order."""
-        return replace(self, writes=tuple(map(written, self.writes, targets)))
+        return replace(self, writes=tuple(map(writes.written, self.writes, targets)))
 
 
 @dataclass(frozen=True)
@@ -142,10 +119,8 @@ class JoinHistory:
     """
     The rows of the ledger for one join about whole epochs; a property with one entry takes it from the highest epoch.
 
-    Args:
-        recent: The newest rows, without rows about slices and verifications. They include all rows of their epochs, and
-            reach back to a committed epoch if the join has one.
-        older: A function that reads the other rows, which few callers need; None if no other rows exist.
+    The recent rows include all rows of their epochs, and reach back to a committed epoch if the join has one. Few
+    callers need the older ones, which a function reads; None if none exist.
     """
 
     recent: tuple[Entry, ...]
@@ -204,25 +179,26 @@ class JoinHistory:
 
     def between(self, after: int, until: int) -> list[Entry]:
         """Return the committed epochs (after, until], in order."""
-        made = (entry for entry in self.since(after) if entry.step == COMMITTED and after < entry.epoch <= until)
-        return sorted(made, key=lambda entry: entry.epoch)
+        committed = (entry for entry in self.since(after) if entry.step == COMMITTED and after < entry.epoch <= until)
+        return sorted(committed, key=lambda entry: entry.epoch)
 
     def watermarks_at(self, epoch: int) -> dict[str, int]:
         """Return the watermarks of the result after an epoch, by column, counted from the last load or reset."""
-        known: dict[str, int] = {}
+        watermarks: dict[str, int] = {}
         for entry in self.between(0, epoch):
-            known = {} if entry.strategy in ("load", "reset") else known
-            for passed in entry.positions:
-                known |= passed.watermarks
-        return known
+            if entry.strategy in ("load", "reset"):
+                watermarks = {}
+            for position in entry.positions:
+                watermarks |= position.watermarks
+        return watermarks
 
     def at_result(self, version: int) -> Entry | None:
         """Return the last committed epoch in a version of the result; None for a version before the first epoch."""
-        return self.last_committed(lambda entry: _made(entry.result) <= version)
+        return self.last_committed(lambda entry: _version(entry.result) <= version)
 
     def epoch_of_changelog(self, version: int) -> int:
         """Return the number of the last epoch in a version of the changelog; 0 for a version before the first epoch."""
-        last = self.last_committed(lambda entry: entry.changelog is not None and _made(entry.changelog) <= version)
+        last = self.last_committed(lambda entry: entry.changelog is not None and _version(entry.changelog) <= version)
         return 0 if last is None else last.epoch
 
     def read_up_to(self, version: int) -> int:
@@ -236,7 +212,6 @@ class JoinHistory:
         return {e.run_id for e in self.recent if e.step in steps}
 
 
-def _made(target: TargetVersions | None) -> int:
-    assert target is not None
+def _version(target: TargetVersions) -> int:
     assert target.version is not None, "a committed epoch records the versions of its targets"
     return target.version

@@ -15,21 +15,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from lakehouse.errors.address import Address
 from lakehouse.errors.conditions import is_conflict
 from lakehouse.errors.errors import AnotherRun
 from lakehouse.publish.ownership import check_owner
 from lakehouse.publish.stage import Stage
-from lakehouse.session.engine import Engine
-from lakehouse.session.session import settings
+from lakehouse.session.session import Engine, settings
 from lakehouse.session.writing import write
-from lakehouse.tables.commits import Commit
-from lakehouse.tables.feed import read_feed
-from lakehouse.tables.table import Table, refresh
+from lakehouse.tables.delta_log import Commit
+from lakehouse.tables.table import Table, read_feed, refresh
 from lakehouse.values.compare import is_exact, same
 from lakehouse.values.net_changes import fields_of
 from lakehouse.values.pruning import null_safe_predicate, pruning
-from lakehouse.values.sqltext import numbered, quote, row_struct
+from lakehouse.values.sqltext import Address, numbered, quote, row_struct
 
 OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
 """The operations of a change set, and the name under which the rows of each are counted."""
@@ -37,10 +34,10 @@ OPERATIONS = {"insert": "inserted", "update": "updated", "delete": "deleted"}
 STAGED_COUNTS = {name: f"count_if(op = '{op}')" for op, name in OPERATIONS.items()}
 """The counts to take while a change set is staged, as SQL by name."""
 
-METRICS = {name: f"numTargetRows{name.capitalize()}" for name in OPERATIONS.values()}
+_METRICS = {name: f"numTargetRows{name.capitalize()}" for name in OPERATIONS.values()}
 """The metric of a MERGE for each count."""
 
-CHANGE_TYPES = {"inserted": "insert", "updated": "update_postimage", "deleted": "delete"}
+_CHANGE_TYPES = {"inserted": "insert", "updated": "update_postimage", "deleted": "delete"}
 """The change type in a feed for each count."""
 
 VERSIONS_PER_EPOCH = 1_000_000
@@ -51,11 +48,8 @@ ATTEMPTS = 5
 @dataclass(frozen=True)
 class Fence:
     """
-    The owner of a commit.
-
-    Args:
-        app_id: Delta's application id: the ledger's table id and the join.
-        slice: The number of the slice of a backfill, from 0; None for an epoch of one commit.
+    The owner of a commit: Delta's application id (the ledger's table id and the join), the epoch, the run and, if it
+    writes one slice of a backfill, its number from 0.
     """
 
     app_id: str
@@ -83,13 +77,9 @@ def append(
     unless: Callable[[], bool] = lambda: False,
 ) -> bool:
     """
-    Append a frame, by column names, exactly once per epoch and slice, and return whether its rows were computed.
-
-    After any number of attempts, Delta skips an append that was made before without a word.
-
-    Args:
-        overwrite: Whether the rows replace all rows of the table.
-        unless: Called under the lock of the table; if it returns true, nothing is written.
+    Append a frame, by column names, or overwrite all rows by it, exactly once per epoch and slice: Delta skips a write
+    that was made before. Return whether the rows were computed; they are not if `unless`, called under the lock of the
+    table, returns true.
     """
     writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
     writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
@@ -123,7 +113,8 @@ def merge(
     distinguishing: Sequence[str] = (),
 ) -> Commit | None:
     """
-    Merge a staged change set into its table, as one commit.
+    Merge a staged change set into its table, as one commit. Return the commit, found in the table's history by run id,
+    whether this call or an earlier one made it; None if nothing was left to change.
 
     Args:
         stage: The stage; the part has `op`, `key`, `after` and, if `distinguishing` is empty, `before`.
@@ -132,10 +123,6 @@ def merge(
         still_open: Returns whether the epoch is still open in the ledger.
         join: The join that maintains the table, if the table has another name.
         distinguishing: Columns that distinguish each staged update from the row it replaces; computed if empty.
-
-    Returns:
-        The commit, found in the table's history by run id, whether this call or an earlier one made it; None if nothing
-        was left to change.
 
     Raises:
         ForeignWriter: A foreign write changed the table after the base version.
@@ -185,7 +172,7 @@ def merge_statement(
     null_safe: bool = False,
 ) -> str:
     """
-    Build the MERGE statement of a staged change set; for a few changes, which the driver holds, without a query.
+    Build the MERGE statement of a staged change set.
 
     The clauses match the operations in the change set: without an insert, the join with the target is an inner join and
     broadcasts the small side. Updates assign only the columns that may differ. The staged keys themselves prune the
@@ -201,55 +188,48 @@ def merge_statement(
     if "delete" in ops:
         clauses.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")
     if "update" in ops:
-        given = [columns[name] for name in distinguishing]
-        compared, changed = (given, list(columns)) if given else _differing(changes, columns, on_driver=on_driver)
-        differs = " OR ".join(
-            f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}" for f in compared
-        )
+        compared, changed = [columns[name] for name in distinguishing], list(columns)
+        if not compared:
+            compared, changed = _differing(changes, columns, on_driver=on_driver)
+        unequal = (f"NOT {same(f't.{quote(f.name)}', f's.after.{quote(f.name)}', f.dataType)}" for f in compared)
+        differs = " OR ".join(unequal)
         assigned = ", ".join(f"t.{quote(f.name)} = s.after.{quote(f.name)}" for f in changed)
         clauses.append(f"WHEN MATCHED AND s.op = 'update' AND ({differs}) THEN UPDATE SET {assigned}")
         source.append(f"{row_struct((f.name for f in changed), 'after.')} AS after")
     if "insert" in ops:
-        names = ", ".join(quote(name) for name in columns.fieldNames())
-        taken = ", ".join(f"s.after.{quote(name)}" for name in columns.fieldNames())
-        clauses.append(f"WHEN NOT MATCHED AND s.op = 'insert' THEN INSERT ({names}) VALUES ({taken})")
+        names = [quote(name) for name in columns.fieldNames()]
+        values = ", ".join(f"s.after.{name}" for name in names)
+        clauses.append(f"WHEN NOT MATCHED AND s.op = 'insert' THEN INSERT ({', '.join(names)}) VALUES ({values})")
         source[2:] = ["after"]
-    lines = [
-        f"MERGE INTO {address.sql} t USING (SELECT {', '.join(source)} FROM {stage.sql(part)}) s",
-        f"ON {condition}" + (f" AND {pruned}" if pruned else ""),
-        *clauses,
-    ]
-    return "\n".join(lines)
+    into = f"MERGE INTO {address.sql} t USING (SELECT {', '.join(source)} FROM {stage.sql(part)}) s"
+    return "\n".join([into, f"ON {condition}" + (f" AND {pruned}" if pruned else ""), *clauses])
 
 
-def _differing(
-    changes: DataFrame, columns: StructType, *, on_driver: bool
-) -> tuple[list[StructField], list[StructField]]:
+_Fields = list[StructField]
+
+
+def _differing(changes: DataFrame, columns: StructType, *, on_driver: bool) -> tuple[_Fields, _Fields]:
     """
-    Find the columns in which staged updates differ from the rows that they replace.
-
-    MERGE reads the columns of its conditions one more time from each touched file, and plans each assignment. Rows on
-    the driver are few, so that no query has to count them.
-
-    Returns:
-        The columns that distinguish each update from the row it replaces (one column if one suffices, else all columns
-        that differ), and the columns to assign: those that differ, and those whose equal values may not be identical.
+    Return the columns that distinguish each staged update from the row that it replaces (one column if one suffices,
+    else all columns that differ), and the columns to assign: those that differ, and those whose equal values may not be
+    identical. MERGE reads the columns of its conditions once more from each touched file, and plans each assignment.
     """
     flags = (
         f"IF({same(f'before.{quote(f.name)}', f'after.{quote(f.name)}', f.dataType)}, NULL, '{n}')"
         for n, f in enumerate(columns)
     )
     # One expression for all columns: to plan an aggregate for each of 2,000 columns takes longer than the MERGE.
-    updates = changes.where("op = 'update'").selectExpr(f"split(concat_ws(',', '', {', '.join(flags)}), ',') AS places")
-    if on_driver:
-        found = Counter(chain.from_iterable(row[0] for row in updates.collect()))
+    parts = f"split(concat_ws(',', '', {', '.join(flags)}), ',') AS parts"
+    updates = changes.where("op = 'update'").selectExpr(parts)
+    if on_driver:  # few rows, which no query has to count
+        counts = Counter(chain.from_iterable(row[0] for row in updates.collect()))
     else:
-        counted = updates.selectExpr("explode(places) AS place").groupBy("place").count()
-        found = Counter({row[0]: row[1] for row in counted.collect()})
-    total = found.pop("", 0)
-    if not found:
+        counted = updates.selectExpr("explode(parts) AS part").groupBy("part").count()
+        counts = Counter({row[0]: row[1] for row in counted.collect()})
+    total = counts.pop("", 0)
+    if not counts:
         return list(columns), list(columns)
-    numbers = {field.name: found.get(str(n), 0) for n, field in enumerate(columns)}
+    numbers = {field.name: counts.get(str(n), 0) for n, field in enumerate(columns)}
     differing = [field for field in columns if numbers[field.name]]
     sufficient = [field for field in differing if numbers[field.name] == total]
     return sufficient[:1] or differing, [f for f in columns if numbers[f.name] or not is_exact(f.dataType)]
@@ -261,15 +241,15 @@ def committed_counts(engine: Engine, table: Table, commit: Commit) -> dict[str, 
     by its metrics or, if `delta.history.metricsEnabled` suppressed them, by the change feed. Return None if the table
     has neither. Any other operation has counts of zero.
     """
-    names = {"MERGE": METRICS, "WRITE": {"inserted": "numOutputRows"}}.get(commit.operation, {})
+    names = {"MERGE": _METRICS, "WRITE": {"inserted": "numOutputRows"}}.get(commit.operation, {})
     counts = dict.fromkeys(OPERATIONS.values(), 0)
     if all(commit.metrics.get(name, "").isdecimal() for name in names.values()):
         return counts | {count: int(commit.metrics[name]) for count, name in names.items()}
     if not table.feed_on:
         return None
     feed = read_feed(engine.spark, table.address, commit.version - 1, commit.version, ())
-    found = {row[0]: row[1] for row in feed.groupBy("_change_type").count().collect()}
-    return counts | {count: found.get(CHANGE_TYPES[count], 0) for count in names}
+    changes = {row[0]: row[1] for row in feed.groupBy("_change_type").count().collect()}
+    return counts | {count: changes.get(_CHANGE_TYPES[count], 0) for count in names}
 
 
 def _with(spark: SparkSession, options: Mapping[str, str], statement: str) -> Sequence[object]:

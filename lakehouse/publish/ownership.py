@@ -2,12 +2,11 @@
 
 from collections.abc import Collection
 
-from lakehouse.errors.errors import ForeignWriter
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.errors import ForeignWriter, Remedy
 from lakehouse.publish.writes import TargetVersions
-from lakehouse.session.engine import Engine
-from lakehouse.tables.commit_log import commit_identity
-from lakehouse.tables.commits import UPKEEP_OPERATIONS, Commit
+from lakehouse.session.session import Engine
+from lakehouse.tables.delta_log import UPKEEP_OPERATIONS, Commit
+from lakehouse.tables.identity import commit_identity
 from lakehouse.tables.table import Table, commits_since, with_commits_since
 
 FENCED = "fenced"
@@ -21,14 +20,8 @@ def run_of(commit: Commit) -> str:
 
 def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[str], join: str = "") -> list[Commit]:
     """
-    Check that no foreign write changed a target after a version, and return the commits since, oldest first.
-
-    Args:
-        run_ids: The runs whose commits are lakejoin's own.
-        join: The join that maintains the table, if the table has another name.
-
-    Raises:
-        ForeignWriter: A foreign write changed rows, columns or constraints.
+    Return the commits to a target after a version, oldest first; raise ForeignWriter if one that is not of these runs
+    changed rows, columns or constraints. The join is named if the table has another name.
     """
     label = table.address.label
     commits = commits_since(engine, table, since)
@@ -46,10 +39,10 @@ def check_owner(engine: Engine, table: Table, since: int, run_ids: Collection[st
 
 def check_target(engine: Engine, table: Table, recorded: TargetVersions, run_ids: Collection[str], join: str) -> None:
     """
-    Check that a target is as the last epoch recorded it: the same history, and no foreign write since.
+    Check that a target is as the last epoch recorded it.
 
     Raises:
-        ForeignWriter: The recorded version is another commit now, because the table was put back from a copy of its
+        ForeignWriter: The recorded version is another commit now, because the table was restored from a copy of its
             files, or a foreign write changed it after this version.
         CannotContinue: The table has fewer versions than the last epoch recorded.
     """
@@ -59,8 +52,8 @@ def check_target(engine: Engine, table: Table, recorded: TargetVersions, run_ids
 
 def check_history(engine: Engine, table: Table, recorded: TargetVersions, join: str) -> None:
     """Raise ForeignWriter if the version that an epoch recorded, before or after its write, is another commit now."""
-    known = with_commits_since(engine, table, recorded.newest)
-    if commit_identity(known, recorded.newest).contradicts(recorded.commit):
+    table = with_commits_since(engine, table, recorded.newest)
+    if commit_identity(table, recorded.newest).contradicts(recorded.commit):
         raise ForeignWriter(
             table.address.label,
             "this table, which lakejoin maintains, was put back from a copy, or its log was changed",

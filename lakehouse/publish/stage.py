@@ -2,7 +2,7 @@
 The stage: one folder for each attempt at an epoch, with everything that the epoch will write.
 
 The path of a stage is never used twice, because a frame cached under this path would be stale. After the ledger's
-*publishing* row, an epoch reads only this folder: retention of the sources or a new definition cannot stop it half-way.
+*publishing* row, an epoch reads only this folder: retention of the sources or a new definition cannot stop it.
 """
 
 import json
@@ -22,13 +22,13 @@ from pyspark.sql.types import StructType
 from lakehouse import limits
 from lakehouse.session.writing import write
 from lakehouse.values.compare import plain_schema
-from lakehouse.values.driver_rows import TooLarge, carried, collected
+from lakehouse.values.driver_rows import TooLarge, collected, fits_arrow
 from lakehouse.values.sqltext import quote
 
-SCHEMA_IN_FOOTER = b"org.apache.spark.sql.parquet.row.metadata"
+_SCHEMA_IN_FOOTER = b"org.apache.spark.sql.parquet.row.metadata"
 """The key under which Spark writes the schema of a frame into the footers of its Parquet files."""
 
-VERSION_IN_FOOTER = b"org.apache.spark.version"
+_VERSION_IN_FOOTER = b"org.apache.spark.version"
 """The key under which Spark writes its version: files of a recent version need no conversion of early dates."""
 
 
@@ -52,10 +52,8 @@ class Deferred:
 @dataclass(frozen=True)
 class Stage:
     """
-    The folder of a stage, on a file system that this process can access (local, or a mounted Databricks volume).
-
-    Args:
-        deferred: The parts that are not written, by name; only this process can publish them.
+    The folder of a stage, on a file system that this process can access (local, or a mounted Databricks volume), and
+    the parts that are not written, which only this process can publish.
     """
 
     path: str
@@ -87,7 +85,7 @@ class Stage:
         """
         if via_driver:
             with suppress(TooLarge):
-                return _observed(frame, facts or {}, partial(self._put_few, part), hidden)
+                return _observed(frame, facts or {}, partial(self._put_by_driver, part), hidden)
         mode, path = "append" if add else "error", f"{self.path}/{part}"
 
         def put(rows: DataFrame) -> None:
@@ -95,13 +93,13 @@ class Stage:
 
         return _observed(frame, facts or {}, put, hidden)
 
-    def _put_few(self, part: str, rows: DataFrame) -> None:
-        """Write rows that the driver can hold as one file, flushed to the disk."""
+    def _put_by_driver(self, part: str, rows: DataFrame) -> None:
+        """Write rows as one file, flushed to the disk."""
         import pyarrow.parquet
 
         table, _ = collected(rows)
         schema = plain_schema(rows.schema.fields).json()
-        footer = {SCHEMA_IN_FOOTER: schema, VERSION_IN_FOOTER: rows.sparkSession.version}
+        footer = {_SCHEMA_IN_FOOTER: schema, _VERSION_IN_FOOTER: rows.sparkSession.version}
 
         def put() -> None:
             folder = Path(self.path, part)
@@ -131,8 +129,8 @@ class Stage:
         if not files:
             return self.get(spark, part), False
         footer = pyarrow.parquet.read_metadata(files[0]).metadata
-        schema = StructType.fromJson(json.loads(footer[SCHEMA_IN_FOOTER]))
-        is_small = sum(file.stat().st_size for file in files) <= limits.STAGED_BYTES and carried(schema)
+        schema = StructType.fromJson(json.loads(footer[_SCHEMA_IN_FOOTER]))
+        is_small = sum(file.stat().st_size for file in files) <= limits.STAGED_BYTES and fits_arrow(schema)
         # A million rows of few different values may be a file of 1 MiB.
         if not is_small or sum(pyarrow.parquet.read_metadata(file).num_rows for file in files) > limits.ROWS_ON_DRIVER:
             return self.get(spark, part, schema), False
@@ -143,9 +141,9 @@ class Stage:
         self, spark: SparkSession, part: str, facts: Mapping[str, str], schema: StructType | None = None
     ) -> dict[str, Any]:
         """Return aggregates of a part, given as SQL by name: those that were taken when it was deferred, or of now."""
-        known = self.deferred.get(part)
-        if known is not None and known.facts == facts:
-            return dict(known.found)
+        deferred = self.deferred.get(part)
+        if deferred is not None and deferred.facts == facts:
+            return dict(deferred.found)
         aggregates = (F.expr(sql).alias(name) for name, sql in facts.items())
         return self.get(spark, part, schema).agg(*aggregates).collect()[0].asDict()
 
@@ -155,10 +153,10 @@ class Stage:
 
         for file in Path(self.path, part).glob("*.parquet"):
             metadata = pyarrow.parquet.read_metadata(file)
-            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-            columns = (group.column(place) for group in groups for place in range(group.num_columns))
-            for known in (column.statistics for column in columns if column.path_in_schema.startswith("key.")):
-                if known is None or not known.has_null_count or known.null_count:
+            groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+            columns = (group.column(number) for group in groups for number in range(group.num_columns))
+            for of_key in (column.statistics for column in columns if column.path_in_schema.startswith("key.")):
+                if of_key is None or not of_key.has_null_count or of_key.null_count:
                     return True
         return False
 

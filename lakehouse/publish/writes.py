@@ -1,16 +1,15 @@
 """
 What an epoch writes, as values: its tables, and how a part of its stage gets into each.
 
-A plan has the writes without numbers of rows; a computed epoch, and so the ledger, has them with the numbers that are
-staged. Nothing else says how an epoch changes a table.
+A plan has the writes without numbers of rows; a computed epoch, and so the ledger, has them with these numbers.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from lakehouse.errors.address import Address
 from lakehouse.values.recorded import UNKNOWN, CommitIdentity
+from lakehouse.values.sqltext import Address
 
 Part = Literal["result", "changelog", "state"]
 Mode = Literal["merge", "append", "append in place", "overwrite"]
@@ -29,8 +28,7 @@ class TargetVersions:
         id: Its table id; empty if the epoch creates it.
         base_version: The version that the epoch was computed against; -1 if the epoch creates the table.
         version: The version that the epoch made; None until it is committed.
-        commit: The commit that made `version`, and `base_version` until then; unknown for a new table, and in epochs of
-            earlier versions of lakejoin.
+        commit: The commit that made `version`, and `base_version` until then; unknown for a new table.
     """
 
     address: Address
@@ -58,10 +56,8 @@ class TargetVersions:
 @dataclass(frozen=True)
 class Merge:
     """
-    A change set (`op`, `key`, `before`, `after`) is merged into a table, with so many rows for each operation.
-
-    Args:
-        distinguishing: The columns that tell an updated row from the row that it replaces; all columns if empty.
+    A change set (`op`, `key`, `before`, `after`) is merged into a table, with so many rows for each operation. The
+    `distinguishing` columns tell an updated row from the row that it replaces; all columns if empty.
     """
 
     mode: ClassVar[Mode] = "merge"
@@ -97,10 +93,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Append(_Rows):
-    """
-    Rows are appended to a table. A first load of a join of tables stages nothing: they are computed where they are
-    written.
-    """
+    """Rows are appended to a table; those of a first load of tables are computed where they are written."""
 
     mode: ClassVar[Mode] = "append"
 
@@ -113,21 +106,17 @@ class AppendInPlace(_Rows):
 
 
 @dataclass(frozen=True)
-class Overwrite:
+class Overwrite(_Rows):
     """
-    Rows replace all rows of a table.
+    Rows replace all rows of a table, which then has so many rows.
 
     Args:
-        rows: The number of rows that the table has afterwards.
         deleted: The number of rows of the part that are left out, because they are deleted.
         has_images: Whether the part is a change set with all rows of the table: its `after` images are written, but for
             those of deleted rows.
     """
 
     mode: ClassVar[Mode] = "overwrite"
-    target: TargetVersions
-    part: Part
-    rows: int = 0
     deleted: int = 0
     has_images: bool = False
 

@@ -1,20 +1,31 @@
-"""Spark sessions: a local session with Delta for embedded use, and lakejoin's own session beside the caller's."""
+"""
+The engines that read and write Delta tables: Spark sessions for everything, delta-rs for logs and for the ledger.
+
+A Spark query costs about half a second on a small machine, also for one row. delta-rs reads a log in milliseconds and
+needs no JVM, so Spark starts only when something needs it.
+"""
 
 import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from weakref import WeakKeyDictionary
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary, finalize
 
+from packaging.specifiers import SpecifierSet
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import limits
 from lakehouse.errors.errors import LakejoinError
-from lakehouse.session.fixed_settings import FIXED, INDISPENSABLE, UNSET
+from lakehouse.session.settings import COSTS, FIXED, INDISPENSABLE, LOCAL_SETTINGS, UNSET
+from lakehouse.values.sqltext import Address, local_path
 
 JARS = Path(sys.prefix) / "share" / "lakejoin" / "jars"
 """The folder into which set-up puts Delta's jars, so that a start resolves no dependencies."""
@@ -22,63 +33,30 @@ JARS = Path(sys.prefix) / "share" / "lakejoin" / "jars"
 JAVA = Path(sys.prefix) / "share" / "lakejoin" / "java"
 """A link to the Java that set-up found and tested."""
 
-QUIET = Path(__file__).with_name("log4j2.properties")
-
-EXTERNAL_SPARK = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION")
+_EXTERNAL_SPARK = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION")
 """Variables that show an existing Spark, which keeps its settings: over Connect, spark-submit or Databricks."""
-
-LOCAL_SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={QUIET}" -XX:+UseParallelGC',
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "2g",
-    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
-    "spark.databricks.delta.snapshotPartitions": "2",
-    # The number of tasks in which VACUUM lists files; the default is 10,000.
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(os.cpu_count() or 2),
-    # An epoch runs about 160 generated classes; with the default of 100 entries the next epoch finds none of them.
-    "spark.sql.codegen.cache.maxEntries": "1000",
-    "spark.locality.wait": "0s",
-    # The UI is off, and the retained plans of a thousand queries would fill the driver's memory.
-    "spark.sql.ui.retainedExecutions": "10",
-    "spark.ui.retainedJobs": "10",
-    "spark.ui.retainedStages": "10",
-}
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings for queries over few rows: compiling such a query takes longer than running it."""
-
 
 NOT_ADAPTIVE = {"spark.sql.adaptive.enabled": "false"}
 """Settings without adaptive execution, which is worth its cost for many rows only."""
 
 WITHOUT_BROADCASTS = {"spark.sql.shuffle.partitions": "1", "spark.sql.autoBroadcastJoinThreshold": "-1"}
-"""
-Settings for joins of a few rows that the driver holds: a broadcast is a Spark job of its own, and each job costs more
-than sorting the rows. A broadcast that a query asks for remains one.
-"""
+"""Settings for joins of a few rows on the driver: a broadcast is a job of its own, which costs more than a sort."""
 
-COSTS = {
-    "spark.sql.codegen.hugeMethodLimit": str(limits.METHOD_BYTES),
-    # The gate samples the rows that a change of a source affects before they are shuffled, not after.
-    "spark.sql.optimizer.windowGroupLimitThreshold": str(limits.LEFT_OUT_ROWS),
-}
-"""Settings of lakejoin's session that change only what a query costs."""
+_LOSSY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
 
-LOSSY_SETTINGS = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
+DELTA_RS_VERSIONS = SpecifierSet(">=1.6.6,<1.7")
+"""The versions of the package `deltalake` that read logs as Spark does; pyproject.toml names the same range."""
+
+log = logging.getLogger(__name__)
 
 
 def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     """
-    Start Spark with Delta on this machine, or return the session of an existing Spark unchanged.
-
-    Args:
-        settings: Spark settings that extend or override the local ones, such as `spark.driver.memory`.
-
-    Raises:
-        LakejoinError: Delta Lake for Spark is not installed, or no suitable Java was found.
+    Start Spark with Delta on this machine, or return the session of an existing Spark unchanged. The settings extend or
+    override the local ones. Raise LakejoinError if Delta Lake for Spark or a suitable Java is not installed.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -86,7 +64,7 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
     if JAVA.exists():
         os.environ.setdefault("JAVA_HOME", str(JAVA))
     builder = SparkSession.builder.appName("lakejoin")
-    if not any(os.environ.get(name) for name in EXTERNAL_SPARK):
+    if not any(os.environ.get(name) for name in _EXTERNAL_SPARK):
         if importlib.util.find_spec("delta") is None:
             raise LakejoinError(
                 "local session",
@@ -122,10 +100,7 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
 
 @contextmanager
 def _stdout_on_stderr() -> Iterator[None]:
-    """
-    Send stdout, which carries reports, to stderr for a process that the block starts and that keeps its files: Delta
-    prints on the stdout of the JVM what VACUUM has deleted.
-    """
+    """Send stdout, which carries reports, to stderr for the JVM that the block starts: Delta prints there."""
     try:
         own = os.dup(1)
     except OSError:  # this process has no stdout
@@ -142,7 +117,7 @@ def _stdout_on_stderr() -> Iterator[None]:
 
 def is_embedded() -> bool:
     """Return whether `local_session` starts a Spark of its own, whose default file system is this machine's."""
-    is_external = any(os.environ.get(name) for name in (*EXTERNAL_SPARK, "HADOOP_CONF_DIR"))
+    is_external = any(os.environ.get(name) for name in (*_EXTERNAL_SPARK, "HADOOP_CONF_DIR"))
     return not is_external and SparkSession.getActiveSession() is None
 
 
@@ -152,10 +127,9 @@ _released: WeakKeyDictionary[SparkSession, list[SparkSession]] = WeakKeyDictiona
 
 def release(spark: SparkSession, session: SparkSession) -> None:
     """
-    Keep a session that nobody uses any more for the next `own_session` beside the caller's.
-
-    Spark keeps a session, with the state of every table that it has read, for as long as its context runs. Over Spark
-    Connect a session has the settings and the current schema that the caller's had when it began, so none is kept.
+    Keep a session that nobody uses any more for the next `own_session` beside the caller's: Spark keeps it anyway, with
+    the state of every table that it has read. None is kept over Spark Connect, where a session has the settings and
+    the current schema that the caller's had when it began.
     """
     if not is_over_connect(session):
         _released.setdefault(spark, []).append(session)
@@ -164,23 +138,32 @@ def release(spark: SparkSession, session: SparkSession) -> None:
 def own_session(spark: SparkSession, timezone: str) -> SparkSession:
     """
     Return a session of our own beside the caller's, classic or Spark Connect, whose settings are neither changed nor
-    trusted.
-
-    Nobody else uses it until it is released: Delta reads the transaction of a write from the settings of the session.
-
-    Raises:
-        LakejoinError: A setting makes Spark skip files that it cannot read, or an indispensable setting is refused.
+    trusted. Nobody else uses it until it is released: Delta reads the transaction of a write from its settings. Raise
+    LakejoinError if a setting makes Spark skip files that it cannot read, or an indispensable setting is refused.
     """
+    _refuse_lossy(spark)
     session = _unused_session(spark)
-    for name in LOSSY_SETTINGS:
-        for holder in (spark, session):
-            if str(holder.conf.get(name, "false")).lower() == "true":
-                raise LakejoinError(
-                    "session",
-                    f"{name} is on",
-                    expected="off, because with it Spark silently skips files of a source that it cannot read",
-                    hint=f"unset {name} and run again",
-                )
+    _refuse_lossy(session)
+    try:
+        _fix_settings(session, timezone)
+    except Exception:
+        release(spark, session)
+        raise
+    return session
+
+
+def _refuse_lossy(session: SparkSession) -> None:
+    for name in _LOSSY:
+        if str(session.conf.get(name, "false")).lower() == "true":
+            raise LakejoinError(
+                "session",
+                f"{name} is on",
+                expected="off, because with it Spark silently skips files of a source that it cannot read",
+                hint=f"unset {name} and run again",
+            )
+
+
+def _fix_settings(session: SparkSession, timezone: str) -> None:
     for name in UNSET:
         with suppress(PySparkException):
             session.conf.unset(name)
@@ -198,28 +181,26 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
                 found=different[name],
                 hint=f"allow sessions to set {name}, or set it to {FIXED[name]} for the application",
             )
-    return session
 
 
 def _unused_session(spark: SparkSession) -> SparkSession:
     with suppress(IndexError):
         return _released.get(spark, []).pop()
-    clone = getattr(spark, "cloneSession", None)
-    session: SparkSession = clone() if clone else spark.newSession()
+    session: SparkSession = spark.cloneSession() if hasattr(spark, "cloneSession") else spark.newSession()
     return session
 
 
 def deviations(session: SparkSession) -> dict[str, str]:
     """
-    Return the fixed settings that a runtime refuses and whose values differ, with these values. They are part of the
-    definition of a join, because its rows may depend on them.
+    Return the fixed settings that a runtime refuses, with their values there. They are part of the definition of a
+    join, because its rows may depend on them.
     """
     values = {row["key"]: row["value"] for row in session.sql("SET").collect()}  # one call, not two for each setting
-    found = {}
+    different = {}
     for name in (name for name, value in FIXED.items() if values.get(name, "").lower() != value.lower()):
         with suppress(PySparkException):  # a setting that the runtime does not know cannot deviate
-            found[name] = str(session.conf.get(name))
-    return {name: value for name, value in found.items() if value.lower() != FIXED[name].lower()}
+            different[name] = str(session.conf.get(name))
+    return {name: value for name, value in different.items() if value.lower() != FIXED[name].lower()}
 
 
 def is_over_connect(spark: SparkSession) -> bool:
@@ -257,10 +238,8 @@ def small_query_settings(size: int) -> dict[str, str]:
 @contextmanager
 def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
     """
-    Set configuration for one statement and restore the previous values afterwards, also after an error.
-
-    Delta reads the transaction id and the user metadata of a MERGE from the session. If they stayed set, they would
-    apply to every later write of the session.
+    Set configuration for one statement and restore the previous values afterwards, also after an error: Delta reads the
+    transaction id and the user metadata of a MERGE from the session, and would apply them to every later write.
     """
     before = {name: session.conf.get(name, None) for name in values}
     try:
@@ -273,3 +252,89 @@ def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]
                 session.conf.unset(name)
             else:
                 session.conf.set(name, old)
+
+
+class Engine:
+    """
+    The engines of one workspace. `start` returns lakejoin's own Spark session when Spark is first needed; an embedded
+    Spark is one that it starts on this machine, with the local file system as default.
+    """
+
+    def __init__(self, start: Callable[[], SparkSession], *, is_embedded: bool = False) -> None:
+        self._start, self._starting = start, Lock()
+        self._session: SparkSession | None = None
+        self.is_embedded = is_embedded
+
+    @staticmethod
+    def of(session: SparkSession) -> "Engine":
+        """Return the engines beside a running session."""
+        return Engine(lambda: session)
+
+    @staticmethod
+    def beside(spark: SparkSession, timezone: str) -> "Engine":
+        """Return engines with a session of their own beside the caller's, which is released with them."""
+        session = own_session(spark, timezone)
+        engine = Engine.of(session)
+        finalize(engine, release, spark, session)
+        return engine
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session of lakejoin, which starts on first use, in whichever thread."""
+        with self._starting:
+            if self._session is None:
+                self._session = self._start()
+        return self._session
+
+    @cached_property
+    def deviations(self) -> dict[str, str]:
+        """The settings that the runtime does not let lakejoin fix, as `session.deviations` returns them."""
+        return {} if self.is_embedded else deviations(self.spark)
+
+    def why_spark(self, address: Address) -> str:
+        """Return why Spark reads the log of a table, in a few words; empty if delta-rs may read it."""
+        if self._why_spark:
+            return self._why_spark
+        if address.table:
+            return "catalog table"
+        return "" if local_path(address.path) else "not a local path"
+
+    @cached_property
+    def _why_spark(self) -> str:
+        try:
+            installed = version("deltalake")
+        except PackageNotFoundError:
+            return "deltalake is not installed"
+        if installed not in DELTA_RS_VERSIONS:
+            message = "deltalake %s is installed, and lakejoin needs %s: Spark reads logs and the ledger, more slowly"
+            log.warning(message, installed, DELTA_RS_VERSIONS)
+            return f"deltalake {installed} is not {DELTA_RS_VERSIONS}"
+        return "Spark Connect" if not self.is_embedded and is_over_connect(self.spark) else ""
+
+
+class RunningTasks:
+    """The tasks of the jobs that Spark is running; over Spark Connect only those of this session."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark, self._is_remote = spark, is_over_connect(spark)
+        self._stages: tuple[Any, ...] = ()
+        if self._is_remote:
+            spark.registerProgressHandler(self._handle)
+
+    def now(self) -> tuple[int, int]:
+        """Return the number of finished tasks and of all tasks, of the stages that are running."""
+        if self._is_remote:
+            running = [(stage.num_completed_tasks, stage.num_tasks) for stage in self._stages if not stage.done]
+        else:
+            tracker = self._spark.sparkContext.statusTracker()
+            stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+            running = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
+        return sum(done for done, _ in running), sum(total for _, total in running)
+
+    def stop(self) -> None:
+        """Stop following the jobs of a session over Spark Connect."""
+        if self._is_remote:
+            self._spark.removeProgressHandler(self._handle)
+
+    def _handle(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        self._stages = () if done else tuple(stages or ())

@@ -1,10 +1,9 @@
 """
-The function that runs every write of lakejoin.
+The function that runs every write of lakejoin: a commit to a Delta table, a file of a stage, or its deletion.
 
-A write is a commit to a Delta table, a file of a stage, or the deletion of a stage. Because all writes pass through one
-function, a test can stop a run before and after each write without a list of them, and each commit to a table on local
-storage holds a lock of the operating system: Delta's log store for local files looks for a commit and then renames its
-own over it, so that two processes could overwrite each other's.
+So a test can stop a run before and after each write without a list of them, and each commit to a table on local storage
+holds a lock of the operating system: Delta's log store for local files looks for a commit and then renames its own over
+it, so that two processes could overwrite each other's.
 """
 
 import logging
@@ -16,7 +15,7 @@ from typing import Literal, TypeVar
 from filelock import FileLock, Timeout
 
 from lakehouse import limits
-from lakehouse.errors.address import local_path
+from lakehouse.values.sqltext import local_path
 
 T = TypeVar("T")
 
@@ -34,7 +33,7 @@ def write(what: str, action: Callable[[], T], location: str = "") -> T:
 
     Args:
         what: A description of the write for the log: "ledger: publishing epoch 3 of flight_status".
-        action: The function that writes. It makes at most one commit.
+        action: The function that writes, with at most one commit.
         location: The folder of the table to which it commits, as a path or a URI; empty if it commits to none.
     """
     log.debug("write %s", what)

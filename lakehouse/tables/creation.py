@@ -3,22 +3,21 @@
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructType
 
-from lakehouse.errors.address import Address
 from lakehouse.errors.conditions import is_conflict
 from lakehouse.errors.errors import AnotherRun
-from lakehouse.session.engine import Engine
-from lakehouse.session.fixed_settings import TABLE_PROPERTIES
+from lakehouse.session.session import Engine
+from lakehouse.session.settings import TABLE_PROPERTIES
 from lakehouse.session.writing import write
-from lakehouse.tables.feed import CHANGE_FEED
-from lakehouse.tables.table import Table, history
+from lakehouse.tables.table import CHANGE_FEED, Table, history
 from lakehouse.values.compare import CLUSTERABLE, names_in, type_sql
-from lakehouse.values.sqltext import quote, text
+from lakehouse.values.sqltext import Address, quote, text
 
-SPECIAL_IN_COLUMN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
+_SPECIAL_IN_COLUMN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
 
 
 def create(
@@ -31,21 +30,14 @@ def create(
     properties: Mapping[str, str] | None = None,
 ) -> None:
     """
-    Create an empty table that lakejoin maintains, with deletion vectors, unless it exists.
+    Create an empty table that lakejoin maintains, with deletion vectors, unless it exists. It is clustered by up to
+    four columns of the key, which comes first in the schema, if Delta keeps statistics for them.
 
     Column mapping is on only if a column name requires it, because other readers of the feed may not support it.
-
-    Args:
-        schema: The columns, the key first.
-        key: The columns to cluster by; columns without statistics are skipped, and at most four are used.
     """
-    merged = {
-        CHANGE_FEED: str(feed).lower(),
-        "delta.enableDeletionVectors": "true",
-        **TABLE_PROPERTIES,
-        **(properties or {}),
-    }
-    if any(SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
+    merged = {CHANGE_FEED: str(feed).lower(), "delta.enableDeletionVectors": "true", **TABLE_PROPERTIES}
+    merged |= properties or {}
+    if any(_SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
         merged["delta.columnMapping.mode"] = "name"
     columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
     statement = f"CREATE TABLE IF NOT EXISTS {address.sql} ({columns}) USING delta"
@@ -68,16 +60,13 @@ def _properties(properties: Mapping[str, str]) -> str:
 
 def _with_statistics(schema: StructType) -> set[str]:
     """Return the columns for which Delta keeps statistics; a field inside a struct counts as a column."""
-    left, found = int(TABLE_PROPERTIES["delta.dataSkippingNumIndexedCols"]), set()
-    for field in schema:
-        left -= _leaves(field.dataType)
-        if left >= 0:
-            found.add(field.name)
-    return found
+    leaves = list(accumulate(_leaves(field.dataType) for field in schema))
+    most = int(TABLE_PROPERTIES["delta.dataSkippingNumIndexedCols"])
+    return {field.name for field, number in zip(schema, leaves, strict=True) if number <= most}
 
 
-def _leaves(kind: DataType) -> int:
-    return sum(_leaves(field.dataType) for field in kind) if isinstance(kind, StructType) else 1
+def _leaves(data_type: DataType) -> int:
+    return sum(_leaves(field.dataType) for field in data_type) if isinstance(data_type, StructType) else 1
 
 
 def drop(spark: SparkSession, address: Address) -> None:
@@ -100,12 +89,13 @@ def optimize(engine: Engine, table: Table) -> dict[str, int]:
     Raise AnotherRun, with nothing done, if another writer changed the same files.
     """
     address = table.address
+    statement = f"OPTIMIZE {address.sql}"
     try:
         metrics = write(
             f"optimize {address.label}",
-            lambda: engine.spark.sql(f"OPTIMIZE {address.sql}").select("metrics.*").collect(),
+            lambda: engine.spark.sql(statement).select("metrics.*").collect()[0],
             table.location,
-        )[0]
+        )
     except Exception as error:
         if not is_conflict(error):
             raise
@@ -119,5 +109,5 @@ def vacuum(engine: Engine, table: Table) -> int:
     """Delete the files that no version within the table's own retention needs, and return their number."""
     address = table.address
     write(f"vacuum {address.label}", lambda: engine.spark.sql(f"VACUUM {address.sql}").collect(), table.location)
-    done = next((one for one in history(engine, address, 2) if one.operation == "VACUUM END"), None)
-    return 0 if done is None else int(done.metrics.get("numDeletedFiles", 0))
+    ends = (commit for commit in history(engine, address, 2) if commit.operation == "VACUUM END")
+    return next((int(commit.metrics.get("numDeletedFiles", 0)) for commit in ends), 0)

@@ -1,26 +1,100 @@
 """
-The log of a table on this machine, read by delta-rs: one look takes milliseconds and sees one version. Spark reads the
-log instead if the table needs a feature whose effect on the log is not known here.
+Commits, and the log of a table on this machine, read by delta-rs: one look takes milliseconds and sees one version.
+Spark reads the log instead if the table needs a feature whose effect on the log is not known here.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from lakehouse.errors.address import Address, local_path
-from lakehouse.session.engine import Engine
-from lakehouse.tables.commits import PARAMETERS, Commit
+from lakehouse.session.session import Engine
+from lakehouse.values.sqltext import Address, local_path
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-READABLE_FEATURES = frozenset(
+UPKEEP_OPERATIONS = frozenset(
+    {"OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "CLUSTER BY"}
+    | {"UPGRADE PROTOCOL", "REORG", "COMPUTE STATS"}
+)
+"""Operations that anyone may run on a lakejoin table, because they leave rows, columns and constraints unchanged."""
+
+_DATA_FREE_OPERATIONS = UPKEEP_OPERATIONS | {"CREATE TABLE", "ADD CONSTRAINT", "DROP CONSTRAINT", "ADD COLUMNS"}
+_DATA_FREE_OPERATIONS |= {"CHANGE COLUMN", "CHANGE COLUMNS", "RENAME COLUMN", "DROP COLUMNS"}
+"""Operations that leave every row unchanged. Any other operation in a table's history may have changed rows."""
+
+_ROWS_CHANGED = {
+    "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),
+    "UPDATE": ("numUpdatedRows",),
+    "DELETE": ("numDeletedRows",),
+    "STREAMING UPDATE Append": ("numOutputRows",),
+    "WRITE Append": ("numOutputRows",),
+}
+"""The metrics that count the rows changed by a commit, by operation."""
+
+_BYTES_ADDED = ("numOutputBytes", "numTargetBytesAdded", "numAddedBytes")
+"""The metrics with the bytes of a commit's new files; a commit has one of them."""
+
+PARAMETERS = ("oldColumnPath", "newColumnPath", "columns", "version", "properties")
+"""The parameters that show the effect of column operations and of RESTORE on columns, and the properties set."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """
+    One commit of a table's history, as its writer recorded it: its time (UTC), the user metadata, those of `PARAMETERS`
+    that the operation has, and the user who made it, empty if the platform does not record it.
+    """
+
+    version: int
+    at: datetime
+    operation: str
+    metadata: str
+    metrics: Mapping[str, str]
+    _: KW_ONLY
+    mode: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+
+    @property
+    def described(self) -> str:
+        """The operation, the version, the time and, if the platform records it, the user, for a message."""
+        by = f", by {self.user}" if self.user else ""
+        return f"{self.operation} in version {self.version}, {self.at:%Y-%m-%d %H:%M:%S} UTC{by}"
+
+    @property
+    def changes_data(self) -> bool:
+        """Whether rows may have changed."""
+        return self.operation not in _DATA_FREE_OPERATIONS
+
+    @property
+    def changed_rows(self) -> int | None:
+        """The number of changed rows that the writer reports; None if it reports none. A hint, never relied upon."""
+        names = _ROWS_CHANGED.get(f"{self.operation} {self.mode}".rstrip(), ())
+        if not names or not all(self.metrics.get(name, "").isdecimal() for name in names):
+            return None
+        return sum(int(self.metrics[name]) for name in names)
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether the commit is known to add rows and to change no others."""
+        counts = {self.metrics.get(f"numTargetRows{name}") for name in ("Updated", "Deleted")}
+        is_insert = self.operation == "MERGE" and counts == {"0"}
+        return is_insert or f"{self.operation} {self.mode}" in ("WRITE Append", "STREAMING UPDATE Append")
+
+    @property
+    def added_bytes(self) -> int:
+        """The bytes of its new files; 0 if the writer does not report them."""
+        return next((int(self.metrics[name]) for name in _BYTES_ADDED if self.metrics.get(name, "").isdecimal()), 0)
+
+
+_READABLE_FEATURES = frozenset(
     {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "typeWidening-preview"}
     | {"v2Checkpoint", "vacuumProtocolCheck"}
 )
@@ -29,7 +103,7 @@ READABLE_FEATURES = frozenset(
 UNADJUSTED_COMMITS = 100
 """Commits. Spark adjusts the times of this many earlier commits before those that it needs."""
 
-COORDINATED = "delta.coordinatedCommits"
+_COORDINATED = "delta.coordinatedCommits"
 """The beginning of the properties of tables that keep their newest commits elsewhere."""
 
 
@@ -39,36 +113,23 @@ class Log:
 
     table: "DeltaTable"
     folder: Path
-
-    @property
-    def version(self) -> int:
-        """The newest version."""
-        return int(self.table.version())
-
-    @property
-    def id(self) -> str:
-        """Delta's table id."""
-        return str(self.table.metadata().id)
+    version: int
+    id: str
+    properties: Mapping[str, str]
 
     @property
     def location(self) -> str:
         """The folder, as Spark writes it."""
         return f"file:{self.folder}"
 
-    @property
-    def features(self) -> frozenset[str]:
-        """The features that a reader needs."""
-        return frozenset(self.table.protocol().reader_features or ())
-
-    @cached_property
-    def properties(self) -> dict[str, str]:
-        """The table properties."""
-        return {name: str(value) for name, value in self.table.metadata().configuration.items()}
-
     @cached_property
     def schema(self) -> StructType:
-        """The columns, as Spark shows them to a reader."""
-        return _as_read(StructType.fromJson(json.loads(self.table.schema().to_json())))
+        """The columns as Spark shows them to a reader, without the metadata that Delta keeps to itself."""
+
+        def as_read(fields: dict[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in fields.items() if not name.startswith("delta.")}
+
+        return StructType.fromJson(json.loads(self.table.schema().to_json(), object_hook=as_read))
 
     @cached_property
     def size(self) -> int:
@@ -90,11 +151,9 @@ class Log:
     def commits(self, limit: int) -> list[Commit]:
         """Return the commits among the newest versions that the log still has, newest first."""
         first = max(self.version - limit + 1, 0)
-        times = file_times(self.folder, first, self.version)
-        versions = [version for version in range(self.version, first - 1, -1) if version in times]
-        return [
-            _commit(version, commit_info(commit_line(self.folder, version)), times[version]) for version in versions
-        ]
+        times = _commit_times(self.folder, first, self.version)
+        versions = (version for version in range(self.version, first - 1, -1) if version in times)
+        return [_commit(self.folder, version, times[version]) for version in versions]
 
 
 def open_log(engine: Engine, address: Address) -> tuple[Log | None, str]:
@@ -114,21 +173,20 @@ def open_log(engine: Engine, address: Address) -> tuple[Log | None, str]:
         table = DeltaTable(folder)
     except (DeltaError, OSError, ValueError) as error:
         return None, f"delta-rs cannot read it: {str(error).splitlines()[0]}"
-    log = Log(table, folder)
-    unknown = sorted(log.features - READABLE_FEATURES)
+    unknown = sorted(set(table.protocol().reader_features or ()) - _READABLE_FEATURES)
     if unknown:
         return None, f"feature {', '.join(unknown)}"
-    if any(name.startswith(COORDINATED) for name in table.metadata().configuration):
+    metadata = table.metadata()
+    properties = {name: str(value) for name, value in metadata.configuration.items()}
+    if any(name.startswith(_COORDINATED) for name in properties):
         return None, "coordinated commits"
-    return log, ""
+    return Log(table, folder, int(table.version()), str(metadata.id), properties), ""
 
 
-def file_times(folder: Path, first: int, last: int) -> dict[int, int]:
+def _commit_times(folder: Path, first: int, last: int) -> dict[int, int]:
     """
-    Return the times of commits in milliseconds since 1970, by version, adjusted as Spark does it for a change feed.
-
-    They are the modification times of the files. A time that is not later than that of the previous commit becomes that
-    time plus one millisecond. A version whose file is gone is left out.
+    Return the times of commits whose files exist in milliseconds since 1970, by version: those of the files, adjusted
+    as Spark does it for a change feed. A time that is not later than the previous one becomes that plus one.
     """
     times: dict[int, int] = {}
     previous = None
@@ -159,14 +217,15 @@ def commit_info(line: str) -> dict[str, Any]:
         return {}
 
 
-def _commit(version: int, info: Mapping[str, Any], modified: int) -> Commit:
+def _commit(folder: Path, version: int, modified: int) -> Commit:
+    info = commit_info(commit_line(folder, version))
     parameters = _texts(info.get("operationParameters") or {})
     return Commit(
-        version=version,
-        at=datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=info.get("inCommitTimestamp") or modified),
-        operation=str(info.get("operation") or ""),
-        metadata=str(info.get("userMetadata") or ""),
-        metrics=_texts(info.get("operationMetrics") or {}),
+        version,
+        datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=info.get("inCommitTimestamp") or modified),
+        str(info.get("operation") or ""),
+        str(info.get("userMetadata") or ""),
+        _texts(info.get("operationMetrics") or {}),
         mode=parameters.get("mode") or parameters.get("outputMode") or "",
         parameters={name: parameters[name] for name in PARAMETERS if name in parameters},
         user=str(info.get("userName") or ""),
@@ -175,27 +234,5 @@ def _commit(version: int, info: Mapping[str, Any], modified: int) -> Commit:
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the values of a JSON object as Spark shows them: text as it is, everything else as JSON."""
-    return {
-        name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in values.items()
-        if value is not None
-    }
-
-
-def _as_read(schema: StructType) -> StructType:
-    """Leave out the metadata of fields that Delta keeps to itself."""
-    fields = []
-    for field in schema:
-        metadata = {name: value for name, value in field.metadata.items() if not name.startswith("delta.")}
-        fields.append(StructField(field.name, _type_as_read(field.dataType), field.nullable, metadata))
-    return StructType(fields)
-
-
-def _type_as_read(kind: DataType) -> DataType:
-    if isinstance(kind, StructType):
-        return _as_read(kind)
-    if isinstance(kind, ArrayType):
-        return ArrayType(_type_as_read(kind.elementType), kind.containsNull)
-    if isinstance(kind, MapType):
-        return MapType(_type_as_read(kind.keyType), _type_as_read(kind.valueType), kind.valueContainsNull)
-    return kind
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    return {name: text for name, text in texts.items() if values[name] is not None}

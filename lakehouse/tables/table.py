@@ -1,9 +1,10 @@
-"""Delta tables by name or by path: their current state, their commits, and their rows at a version."""
+"""Delta tables by name or by path: their current state, their commits, their rows at a version and their feeds."""
 
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import reduce
 from itertools import takewhile
 
 from pyspark.errors import PySparkException
@@ -12,20 +13,22 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakehouse import limits
-from lakehouse.errors.address import Address
 from lakehouse.errors.conditions import is_missing, is_view
-from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError
-from lakehouse.errors.remedies import Remedy
-from lakehouse.session.engine import Engine
-from lakehouse.tables.commits import PARAMETERS, Commit
-from lakehouse.tables.delta_log import UNADJUSTED_COMMITS, Log, open_log
-from lakehouse.tables.feed import CHANGE_FEED, read_feed
+from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError, Remedy
+from lakehouse.session.session import Engine
+from lakehouse.tables.delta_log import PARAMETERS, UNADJUSTED_COMMITS, Commit, open_log
 from lakehouse.values.compare import char_type, plain_schema
-from lakehouse.values.sqltext import quote
-from lakehouse.values.times import utc
+from lakehouse.values.recorded import utc
+from lakehouse.values.sqltext import Address, quote
 
 KEY, NULLABLE_KEY = "lakejoin.key", "lakejoin.nullableKey"
 """The table properties of a result: its key columns as a JSON array, and whether parts of the key may be null."""
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+"""The table property with which commits record their changes."""
+
+FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+"""The columns that a feed adds to the columns of its table."""
 
 DELTA_RS = "delta-rs"
 """The reader of a log that Spark does not read."""
@@ -51,6 +54,7 @@ class Table:
     version: int
     schema: StructType
     properties: Mapping[str, str]
+    _: KW_ONLY
     commits: tuple[Commit, ...] = ()
     size: int = 0
     where: str = ""
@@ -96,36 +100,33 @@ def find(engine: Engine, address: Address) -> Table | None:
     """Look up the current state of a table; return None if no Delta table exists."""
     log, why = open_log(engine, address)
     if log is not None:
-        return _of_log(address, log)
-    if not why:
-        return None
-    spark = engine.spark
-    detail = table_detail(spark, address)
+        return Table(
+            address,
+            log.id,
+            log.version,
+            log.schema,
+            log.properties,
+            commits=tuple(log.commits(limits.COMMITS_AT_ONCE)),
+            size=log.size,
+            location=log.location,
+            reader=DELTA_RS,
+            rows=log.rows,
+        )
+    detail = table_detail(engine.spark, address) if why else None
     if detail is None:
         return None
-    commits = tuple(_spark_history(spark, address, limits.COMMITS_AT_ONCE))
+    commits = tuple(_spark_history(engine.spark, address, limits.COMMITS_AT_ONCE))
     version = commits[0].version
-    schema = read(spark, address, version).schema
-    size = detail["sizeInBytes"] or 0
-    properties, location = dict(detail["properties"]), detail["location"] or ""
-    return Table(
-        address, detail["id"], version, schema, properties, commits, size, location=location, reader=f"spark ({why})"
-    )
-
-
-def _of_log(address: Address, log: Log) -> Table:
-    commits = tuple(log.commits(limits.COMMITS_AT_ONCE))
     return Table(
         address,
-        log.id,
-        log.version,
-        log.schema,
-        log.properties,
-        commits,
-        log.size,
-        location=log.location,
-        reader=DELTA_RS,
-        rows=log.rows,
+        detail["id"],
+        version,
+        read(engine.spark, address, version).schema,
+        dict(detail["properties"]),
+        commits=commits,
+        size=detail["sizeInBytes"] or 0,
+        location=detail["location"] or "",
+        reader=f"spark ({why})",
     )
 
 
@@ -188,31 +189,47 @@ def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
 def read_rows(spark: SparkSession, table: Table, version: int) -> DataFrame:
     """Read the rows of a table that exist for a reader, at a version, with CHAR columns as padded text."""
     rows = read(spark, table.address, version)
-    return as_text(rows.where(table.where) if table.where else rows, table.schema)
+    return _as_text(rows.where(table.where) if table.where else rows, table.schema)
+
+
+def read_feed(
+    spark: SparkSession, address: Address, after: int, to: int, columns: Sequence[str], where: str = ""
+) -> DataFrame:
+    """
+    Read the feed of versions (after, to], which exist and are not empty: the columns, then those of `FEED_COLUMNS`.
+
+    The predicate of `Table.where` applies to each image: an update from a row that exists for a reader to a row that
+    does not then counts as a delete.
+    """
+    chunks = []
+    for first in range(after + 1, to + 1, limits.VERSIONS_PER_READ):
+        last = min(first + limits.VERSIONS_PER_READ - 1, to)
+        reader = spark.read.format("delta").option("readChangeFeed", "true")
+        # Delta silently clamps a later version than the newest.
+        reader = reader.option("startingVersion", first).option("endingVersion", last)
+        chunk = reader.load(address.path) if address.path else reader.table(address.table)
+        chunk = chunk.where(where) if where else chunk
+        chunks.append(chunk.selectExpr(*map(quote, (*columns, *FEED_COLUMNS))))
+    return reduce(DataFrame.unionAll, chunks)
 
 
 def read_changes(spark: SparkSession, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
     """Read the change feed of a table like `read_feed`, with CHAR columns as padded text like `read_rows`."""
-    return as_text(read_feed(spark, table.address, after, to, columns, table.where), table.schema)
+    return _as_text(read_feed(spark, table.address, after, to, columns, table.where), table.schema)
 
 
-def as_text(rows: DataFrame, schema: StructType) -> DataFrame:
+def _as_text(rows: DataFrame, schema: StructType) -> DataFrame:
     """
-    Convert the CHAR columns among some columns of a table to the plain padded text that they contain.
-
-    Spark compares a column with CHAR metadata differently from its text, and some plans lose the metadata. Without the
-    metadata from the start, all plans compare alike.
+    Convert CHAR columns to the plain padded text that they contain: Spark compares a column with CHAR metadata
+    differently from its text, and some plans lose the metadata.
     """
     padded = {field.name for field in schema if char_type(field) is not None}
     if padded.isdisjoint(rows.columns):
         return rows
+    plain = {field.name: field.dataType for field in plain_schema(schema.fields)}
+    columns = ((name, F.col(quote(name))) for name in rows.columns)
     return rows.select(
-        *(
-            F.col(quote(name)).cast(plain_schema([schema[name]])[0].dataType).alias(name)
-            if name in padded
-            else F.col(quote(name))
-            for name in rows.columns
-        )
+        *(column.cast(plain[name]).alias(name) if name in padded else column for name, column in columns)
     )
 
 
@@ -236,18 +253,14 @@ def _spark_history(spark: SparkSession, address: Address, limit: int) -> list[Co
             row[2] or "",
             row[3] or "",
             dict(row[4] or {}),
-            row[5] or "",
-            _present(row[6]),
-            row[7] or "",
+            mode=row[5] or "",
+            parameters={name: value for name, value in zip(PARAMETERS, row[6], strict=True) if value is not None},
+            user=row[7] or "",
         )
         for row in rows.collect()
     )
     listed = sorted(commits, key=lambda commit: commit.version, reverse=True)
     return [commit for commit in listed if commit.version > listed[0].version - limit]
-
-
-def _present(values: Sequence[str | None]) -> dict[str, str]:
-    return {name: value for name, value in zip(PARAMETERS, values, strict=True) if value is not None}
 
 
 def commits_since(engine: Engine, table: Table, version: int) -> list[Commit]:
@@ -267,8 +280,8 @@ def commits_since(engine: Engine, table: Table, version: int) -> list[Commit]:
             found=f"version {newest}",
             hint=Remedy("{reconcile}"),
         )
-    known = with_commits_since(engine, table, version).commits
-    commits = [commit for commit in reversed(known) if version < commit.version <= newest]
+    listed = with_commits_since(engine, table, version).commits
+    commits = [commit for commit in reversed(listed) if version < commit.version <= newest]
     missing = sorted(set(range(version + 1, newest + 1)) - {commit.version for commit in commits})
     if missing:
         raise FeedUnavailable(
@@ -283,13 +296,12 @@ def commits_since(engine: Engine, table: Table, version: int) -> list[Commit]:
 
 def with_commits_since(engine: Engine, table: Table, version: int) -> Table:
     """Return a table with its commits since a version, as far as its log still has them."""
-    known = table.commits
-    if known[-1].version <= version or len(known) < limits.COMMITS_AT_ONCE:
+    commits = table.commits
+    if commits[-1].version <= version or len(commits) < limits.COMMITS_AT_ONCE:
         return table
     # Later commits may exist since the table was pinned, so ask for more commits than the range.
-    return replace(
-        table, commits=tuple(history(engine, table.address, known[0].version - version + limits.COMMITS_AT_ONCE))
-    )
+    limit = commits[0].version - version + limits.COMMITS_AT_ONCE
+    return replace(table, commits=tuple(history(engine, table.address, limit)))
 
 
 def at_rest(engine: Engine, table: Table, version: int) -> Table:

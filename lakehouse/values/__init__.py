@@ -1,1 +1,1 @@
-"""Values as plain data, as SQL text and as rows: comparison, pruning, change sets, checksums."""
+"""Values as plain data, as SQL text with addresses, and as rows: comparison, pruning, change sets, checksums."""

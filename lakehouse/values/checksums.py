@@ -19,7 +19,7 @@ PARTS = 2**16
 FLAGS = 60
 """Columns whose nulls one number marks."""
 
-LOW_BITS = 2**24 - 1
+_LOW_BITS = 2**24 - 1
 """The bits of a row's hash that a running checksum adds up: the sum of 500 billion rows fits into a bigint."""
 
 OLD_HASH, NEW_HASH = "_lakejoin_old_hash", "_lakejoin_new_hash"
@@ -29,9 +29,16 @@ HASHES = (OLD_HASH, NEW_HASH)
 MOVES = {
     "checksum_rows": "count_if(op = 'insert') - count_if(op = 'delete')",
     "checksum_xor": f"coalesce(bit_xor({OLD_HASH} ^ {NEW_HASH}), 0L)",
-    "checksum_sum": f"coalesce(sum(({NEW_HASH} & {LOW_BITS}L) - ({OLD_HASH} & {LOW_BITS}L)), 0L)",
+    "checksum_sum": f"coalesce(sum(({NEW_HASH} & {_LOW_BITS}L) - ({OLD_HASH} & {_LOW_BITS}L)), 0L)",
 }
 """How a change set moves the checksum of its table: aggregates over `with_hashes`, as SQL by name."""
+
+_WHOLE = {
+    "rows": "count(1)",
+    "xor": f"coalesce(bit_xor({NEW_HASH}), 0L)",
+    "sum": f"coalesce(sum({NEW_HASH} & {_LOW_BITS}L), 0L)",
+}
+"""The checksum of whole rows: aggregates over their hashes, as SQL by name."""
 
 
 def row_hash(columns: Sequence[StructField], prefix: str = "") -> str:
@@ -41,10 +48,7 @@ def row_hash(columns: Sequence[StructField], prefix: str = "") -> str:
     The columns are hashed in the order of their names, so that their order in a table does not matter. `xxhash64` skips
     nulls, so that (5, null) and (null, 5) have the same hash: numbers that mark the null columns are hashed too, and
     `hash_of` marks the nulls within nested values. Text under a collation is hashed by its bytes: equal rows may then
-    have different hashes.
-
-    Args:
-        prefix: What precedes the names of the columns in the SQL, such as `after.`.
+    have different hashes. The prefix precedes the names of the columns in the SQL, such as `after.`.
     """
     return hash_in_order(sorted(columns, key=lambda field: field.name.lower()), prefix)
 
@@ -85,16 +89,7 @@ def after_changes(before: Checksum | None, facts: Mapping[str, int]) -> Checksum
 def checksum_of(rows: DataFrame) -> Checksum:
     """Compute the checksum of a table, or of a part of it, in one pass."""
     hashes = rows.selectExpr(f"{row_hash(list(rows.schema))} AS {NEW_HASH}")
-    found = hashes.selectExpr(*(f"{sql} AS {name}" for name, sql in _WHOLE.items())).collect()[0]
-    return Checksum(**found.asDict())
-
-
-_WHOLE = {
-    "rows": "count(1)",
-    "xor": f"coalesce(bit_xor({NEW_HASH}), 0L)",
-    "sum": f"coalesce(sum({NEW_HASH} & {LOW_BITS}L), 0L)",
-}
-"""The checksum of whole rows: aggregates over their hashes, as SQL by name."""
+    return Checksum(**hashes.selectExpr(*(f"{sql} AS {name}" for name, sql in _WHOLE.items())).collect()[0].asDict())
 
 
 class Watched:
@@ -105,11 +100,10 @@ class Watched:
         hashed = rows.withColumn(NEW_HASH, F.expr(row_hash(columns)))
         aggregates = (F.expr(sql).alias(name) for name, sql in _WHOLE.items())
         self.rows = hashed.observe(self._seen, *aggregates).drop(NEW_HASH)
-        """The rows to write."""
 
     @property
     def checksum(self) -> Checksum:
-        """The checksum of the rows, which have been written."""
+        """The checksum of `rows`, which have been written."""
         return Checksum(**self._seen.get)
 
 
@@ -121,14 +115,7 @@ def part_of(columns: Sequence[StructField], key: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Compared:
-    """
-    How two tables compare by their checksums, part by part.
-
-    Args:
-        rows: The number of rows of the first table.
-        differing: The parts in which they differ; none if the tables are equal.
-        other: The checksum of the other table.
-    """
+    """How two tables compare: the rows of the first, the parts in which they differ, the checksum of the other."""
 
     rows: int
     differing: tuple[int, ...]
@@ -145,11 +132,8 @@ class Compared:
 def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> Compared:
     """
     Compare two tables with the same columns by the number, the `bit_xor` and the sum of the hashes of rows of each
-    part.
-
-    Args:
-        other: Where columns are hashes of others, it also has the column NEW_HASH: the hashes of its whole rows.
-        key: The columns that decide to which part a row belongs.
+    part, to which the key assigns a row. Where columns are hashes of others, `other` also has the column NEW_HASH: the
+    hashes of its whole rows.
     """
     columns = list(one.schema)
     by = row_hash(columns)
@@ -171,15 +155,14 @@ def compare_checksums(one: DataFrame, other: DataFrame, key: Sequence[str]) -> C
             ),
             F.count_if(F.expr("weight = -1")).alias("other_rows"),
             F.bit_xor("whole").alias("other_xor"),
-            F.expr(f"sum(whole & {LOW_BITS}L)").alias("other_sum"),
+            F.expr(f"sum(whole & {_LOW_BITS}L)").alias("other_sum"),
         )
     )
-    totals = {"rows": "sum(rows)", "other_rows": "sum(other_rows)", "other_xor": "bit_xor(other_xor)"}
-    totals |= {"other_sum": "sum(other_sum)"}
-    found = parts.selectExpr(
-        *(f"coalesce({sql}, 0L) AS {name}" for name, sql in totals.items()),
+    totals = ("sum(rows)", "sum(other_rows)", "bit_xor(other_xor)", "sum(other_sum)")
+    names = ("rows", "other_rows", "other_xor", "other_sum")
+    row = parts.selectExpr(
+        *(f"coalesce({sql}, 0L) AS {name}" for sql, name in zip(totals, names, strict=True)),
         "collect_list(IF(differs, part, NULL)) AS differing",
-    )
-    row = found.collect()[0]
+    ).collect()[0]
     checksum = Checksum(row["other_rows"], row["other_xor"], row["other_sum"])
     return Compared(row["rows"], tuple(sorted(row["differing"])), checksum)

@@ -2,7 +2,7 @@
 Small frames: collected to the driver as Arrow, and returned to Spark as a literal of later plans.
 
 A query over these rows reads no file and starts no job for them; each file that is written and read back costs a small
-epoch half a second. Frames of more than 100,000 rows or 64 MiB are never collected.
+epoch half a second.
 """
 
 from collections.abc import Sequence
@@ -10,27 +10,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    FloatType,
-    MapType,
-    StringType,
-    StructType,
-)
+from pyspark.sql import types as T
 
 from lakehouse import limits
-from lakehouse.values.compare import PRUNABLE, plain_schema, type_sql
+from lakehouse.values.compare import PRUNABLE, inner_types, plain_schema, type_sql
 from lakehouse.values.sqltext import quote
 
 if TYPE_CHECKING:
     import pyarrow
 
 
-CARRIED: tuple[type[DataType], ...] = (*PRUNABLE, FloatType, DoubleType, BooleanType, BinaryType)
+_PLAIN_IN_ARROW: tuple[type[T.DataType], ...] = (*PRUNABLE, T.FloatType, T.DoubleType, T.BooleanType, T.BinaryType)
 """Plain types whose values pass through Arrow and back unchanged."""
 
 
@@ -60,14 +50,14 @@ class TooLarge(Exception):
 
 def to_driver(frame: DataFrame) -> DriverRows:
     """Collect the rows of a frame to the driver; raise TooLarge if they cannot be collected."""
-    rows, limited = collected(frame)
+    rows, read = collected(frame)
     schema = plain_schema(frame.schema.fields)
-    return DriverRows(rows, frame.sparkSession.createDataFrame(rows, schema=schema), limited)
+    return DriverRows(rows, frame.sparkSession.createDataFrame(rows, schema=schema), read)
 
 
 def collected(frame: DataFrame) -> tuple["pyarrow.Table", DataFrame]:
     """Collect a frame as Arrow in the types of `plain_schema`; return it with what was read, or raise TooLarge."""
-    if not carried(frame.schema):
+    if not fits_arrow(frame.schema):
         raise TooLarge
     # A null struct has nulls in its fields, which Arrow refuses for fields that are not nullable.
     plain = plain_schema(frame.schema.fields)
@@ -85,23 +75,19 @@ def collected(frame: DataFrame) -> tuple["pyarrow.Table", DataFrame]:
     return rows, limited
 
 
-def literal(spark: SparkSession, rows: Sequence[Sequence[int]], schema: StructType) -> DataFrame:
+def literal_frame(spark: SparkSession, rows: Sequence[Sequence[int]], schema: T.StructType) -> DataFrame:
     """Build a frame from a few rows of whole numbers on the driver, as a literal of later plans."""
     import pyarrow
 
-    columns = [pyarrow.array([row[place] for row in rows], pyarrow.int64()) for place in range(len(schema))]
+    columns = [pyarrow.array([row[index] for row in rows], pyarrow.int64()) for index in range(len(schema))]
     return spark.createDataFrame(pyarrow.table(columns, schema.names), schema=schema)
 
 
-def carried(kind: DataType) -> bool:
+def fits_arrow(data_type: T.DataType) -> bool:
     """Return whether values of a type pass through Arrow and back unchanged."""
-    if isinstance(kind, StructType):
-        names = [name.lower() for name in kind.fieldNames()]
-        return len(set(names)) == len(names) and all(carried(field.dataType) for field in kind)
-    if isinstance(kind, ArrayType):
-        return carried(kind.elementType)
-    if isinstance(kind, MapType):
-        return carried(kind.keyType) and carried(kind.valueType)
-    if isinstance(kind, StringType):
-        return kind == StringType()  # only the binary collation
-    return isinstance(kind, CARRIED)
+    names = [name.lower() for name in data_type.fieldNames()] if isinstance(data_type, T.StructType) else []
+    if isinstance(data_type, (T.ArrayType, T.MapType, T.StructType)):
+        return len(set(names)) == len(names) and all(map(fits_arrow, inner_types(data_type)))
+    if isinstance(data_type, T.StringType):
+        return data_type == T.StringType()  # only the binary collation
+    return isinstance(data_type, _PLAIN_IN_ARROW)

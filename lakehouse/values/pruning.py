@@ -1,5 +1,5 @@
 """
-Literal predicates that let Delta skip files.
+Keys as literals: in predicates that let Delta skip files, and as bounds of ranges and slices.
 
 Delta skips files only by the smallest and the largest member of an IN list, so a predicate has two parts. The IN list,
 which is omitted if it is too long, drops rows before a shuffle. ORed ranges, split at the widest gaps between the
@@ -10,49 +10,40 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    LongType,
-    ShortType,
-    StringType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from lakehouse import limits
-from lakehouse.values.compare import INTEGRAL, skips_files
+from lakehouse.values.compare import INTEGRAL, PRUNABLE, is_collated, skips_files
 from lakehouse.values.net_changes import fields_of
+from lakehouse.values.recorded import Slice
 from lakehouse.values.sqltext import numbered, quote, text
 
-INTEGRAL_SUFFIX: dict[type[DataType], str] = {ByteType: "Y", ShortType: "S", LongType: "L"}
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-DAMAGED = "\ufffd"
+_SUFFIXES: dict[type[T.DataType], str] = {T.ByteType: "Y", T.ShortType: "S", T.LongType: "L"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAMAGED = "\ufffd"
 """The driver reads invalid UTF-8 as this character. A literal with it finds other rows than the key does."""
-LATEST_MICROS = 253_402_300_799_999_999
-EARLIEST_MICROS = -62_135_596_800_000_000
+_LATEST_MICROS = 253_402_300_799_999_999
+_EARLIEST_MICROS = -62_135_596_800_000_000
+
+_SAMPLED = 200
+"""Keys of the sample for each range. A range then seldom has more than 1.3 times its share of the rows."""
 
 
 @dataclass(frozen=True)
 class Wanted:
     """
-    The wanted values of one key part.
-
-    Args:
-        part: The position of the part in the key.
-        ranges: Closed ranges that contain every wanted value, ascending.
-        values: All wanted values; None if they are too many to list.
+    The wanted values of the key part at a position: closed ranges that contain all of them, ascending, and the values
+    themselves; None if they are too many to list.
     """
 
     part: int
-    kind: DataType
+    data_type: T.DataType
     ranges: tuple[tuple[Any, Any], ...]
     values: tuple[Any, ...] | None
 
@@ -67,9 +58,9 @@ class Branch:
 
     def predicate(self, columns: Sequence[str], prefix: str) -> str | None:
         """Build the predicate of `Pruning` for these keys."""
-        found = self.covering.predicate([columns[part] for part in self.present], prefix)
+        present = self.covering.predicate([columns[part] for part in self.present], prefix)
         absent = [f"{prefix}{quote(columns[part])} IS NULL" for part in self.absent]
-        return " AND ".join([*([found] if found else []), *absent]) or None
+        return " AND ".join([*([present] if present else []), *absent]) or None
 
 
 @dataclass(frozen=True)
@@ -80,7 +71,7 @@ class Pruning:
     Args:
         wanted: The wanted values of each key part that file statistics can prune by; empty beside branches.
         keys: The number of keys; None if they are too many to list.
-        exact: Whether the predicate holds for these keys only: the key has one part, and all its values are listed.
+        exact: Whether the predicate holds for these keys only.
         branches: If some keys have nulls, which are values: the keys of each pattern of nulls.
     """
 
@@ -91,36 +82,31 @@ class Pruning:
 
     def predicate(self, columns: Sequence[str], prefix: str = "") -> str | None:
         """
-        Build the Spark SQL that holds for every row with one of the keys; None if no predicate is possible.
-
-        Args:
-            columns: The table's key columns, in the order of the key parts.
-            prefix: The struct that contains the columns, with the dot.
+        Build the Spark SQL that holds for every row with one of the keys, by the key columns in the order of the parts;
+        None if no predicate is possible. The prefix is the struct that contains the columns, with the dot.
         """
         if self.branches:
-            found = [branch.predicate(columns, prefix) for branch in self.branches]
-            return None if None in found else f"({' OR '.join(f'({one})' for one in found)})"
+            patterns = [branch.predicate(columns, prefix) for branch in self.branches]
+            return None if None in patterns else f"({' OR '.join(f'({pattern})' for pattern in patterns)})"
         conjuncts = []
-        for item in self.wanted:
-            column = prefix + quote(columns[item.part])
-            parts = [
-                f"{column} = {literal(low, item.kind)}"
-                if low == high
-                else f"{column} BETWEEN {literal(low, item.kind)} AND {literal(high, item.kind)}"
-                for low, high in item.ranges
-            ]
+        for part in self.wanted:
+            column = prefix + quote(columns[part.part])
+            written = partial(literal, data_type=part.data_type)
+            ranges = (
+                f"{column} = {written(low)}" if low == high else f"{column} BETWEEN {written(low)} AND {written(high)}"
+                for low, high in part.ranges
+            )
             # The list comes first: one look-up in a set decides a row. The ranges, which skip files, follow in turn.
-            if item.values is not None and len(item.values) > len(item.ranges):
-                conjuncts.append(f"{column} IN ({', '.join(literal(value, item.kind) for value in item.values)})")
-            conjuncts.append("(" + " OR ".join(parts) + ")")
+            if part.values is not None and len(part.values) > len(part.ranges):
+                conjuncts.append(f"{column} IN ({', '.join(map(written, part.values))})")
+            conjuncts.append("(" + " OR ".join(ranges) + ")")
         return " AND ".join(conjuncts) or None
 
 
 def pruning(keys: DataFrame, ranges: int | None = None) -> Pruning:
     """
-    Compute the ranges and, for up to 10,000 keys, the values that cover a set of keys.
-
-    The driver collects up to 10,000 keys; for more keys it also collects 2,000 buckets of each part.
+    Compute the ranges and, for up to 10,000 keys, the values that cover a set of keys; for more keys the driver also
+    collects 2,000 buckets of each part.
 
     Args:
         keys: One column `key` (struct<k0, k1, …>), each key once, no part null. Materialize it if it is expensive to
@@ -128,48 +114,36 @@ def pruning(keys: DataFrame, ranges: int | None = None) -> Pruning:
         ranges: The most ranges; `limits.KEY_RANGES` if None.
     """
     struct = fields_of(keys, "key")
-    kinds = [(place, field.dataType) for place, field in enumerate(struct) if skips_files(field.dataType)]
-    if not kinds:
+    types = {index: field.dataType for index, field in enumerate(struct) if skips_files(field.dataType)}
+    if not types:
         return Pruning((), 0 if keys.isEmpty() else None)
-    flat = keys.select(*(F.expr(carried(f"key.k{place}", kind)).alias(f"k{place}") for place, kind in kinds))
-    budget = max((ranges or limits.KEY_RANGES) // len(kinds), 1)
-    parts = (f"{readable(f'k{place}', kind)} AS k{place}" for place, kind in kinds)
+    flat = keys.selectExpr(*(f"{_transferred(f'key.k{index}', types[index])} AS k{index}" for index in types))
+    budget = max((ranges or limits.KEY_RANGES) // len(types), 1)
+    parts = (f"{_readable(f'k{index}', data_type)} AS k{index}" for index, data_type in types.items())
     listed = flat.limit(limits.LISTED_KEYS + 1).selectExpr(*parts).collect()
-    wanted = []
-    for place, kind in kinds:
-        if len(listed) <= limits.LISTED_KEYS:
-            values = sorted({row[f"k{place}"] for row in listed})
-            pairs = [(value, value) for value in values]
-        else:
-            values = []
-            pairs = _buckets(flat, f"k{place}", kind)
-        if not pairs or not all(representable(value, kind) for pair in pairs for value in pair):
-            continue
-        wanted.append(Wanted(place, kind, tuple(_ranges(pairs, budget)), tuple(values) or None))
     number = len(listed) if len(listed) <= limits.LISTED_KEYS else None
+    wanted = []
+    for index, data_type in types.items():
+        values = [] if number is None else sorted({row[f"k{index}"] for row in listed})
+        pairs = [(v, v) for v in values] if number is not None else _buckets(flat, f"k{index}", data_type)
+        if pairs and all(_representable(value, data_type) for pair in pairs for value in pair):
+            wanted.append(Wanted(index, data_type, tuple(_ranges(pairs, budget)), tuple(values) or None))
     return Pruning(tuple(wanted), number, exact=number is not None and len(struct) == len(wanted) == 1)
 
 
 def null_safe_predicate(keys: DataFrame, columns: Sequence[str], prefix: str = "") -> str | None:
     """
-    Build the predicate of `Pruning` for keys that have nulls, which are values: one branch for each pattern of nulls.
-    It is empty without keys, and None if no predicate is possible.
-
-    Args:
-        keys: One column `key` (struct<k0, k1, …>), each key once.
+    Build the predicate of `Pruning` for keys as `null_safe_pruning` takes them; it is empty without keys, and None if
+    no predicate is possible.
     """
-    known = null_safe_pruning(keys)
-    return "" if known.keys == 0 else known.predicate(columns, prefix)
+    covering = null_safe_pruning(keys)
+    return "" if covering.keys == 0 else covering.predicate(columns, prefix)
 
 
 def null_safe_pruning(keys: DataFrame) -> Pruning:
     """
     Compute what `pruning` does for keys that may have nulls, which are values: a branch for each pattern of nulls, if
-    any.
-
-    Args:
-        keys: One column `key` (struct<k0, k1, …>), each key once. Materialize it if it is expensive to compute: it may
-            be read three times for each pattern of nulls, and once more.
+    any. The keys may be read three times for each pattern, and once more.
     """
     struct = fields_of(keys, "key")
     parts = range(len(struct))
@@ -190,27 +164,27 @@ def null_safe_pruning(keys: DataFrame) -> Pruning:
     return Pruning((), number, branches=tuple(branches))
 
 
-def carried(column: str, kind: DataType) -> str:
+def _transferred(column: str, data_type: T.DataType) -> str:
     """Return the SQL that transfers a value to the driver exactly, in any time zone of the Python process."""
-    if isinstance(kind, DateType):
+    if isinstance(data_type, T.DateType):
         return f"unix_date({column})"
-    if isinstance(kind, TimestampType):
+    if isinstance(data_type, T.TimestampType):
         return f"unix_micros({column})"
-    if isinstance(kind, TimestampNTZType):
+    if isinstance(data_type, T.TimestampNTZType):
         return f"CAST({column} AS STRING)"  # differences of these times depend on the session's time zone
     return column
 
 
-def readable(column: str, kind: DataType) -> str:
+def _readable(column: str, data_type: T.DataType) -> str:
     """Return the SQL of a value that any client can read: invalid UTF-8 becomes replacement characters."""
-    return f"make_valid_utf8({column})" if isinstance(kind, StringType) else column
+    return f"make_valid_utf8({column})" if isinstance(data_type, T.StringType) else column
 
 
-def _buckets(flat: DataFrame, column: str, kind: DataType) -> list[tuple[Any, Any]]:
-    ends = (readable(f"{end}({column})", kind) for end in ("min", "max"))
+def _buckets(flat: DataFrame, column: str, data_type: T.DataType) -> list[tuple[Any, Any]]:
+    ends = (_readable(f"{end}({column})", data_type) for end in ("min", "max"))
     low, high = flat.agg(*map(F.expr, ends)).collect()[0]
     # Large numbers that lie close together are equal as doubles.
-    if isinstance(kind, (StringType, TimestampNTZType)) or float(low) == float(high):
+    if isinstance(data_type, (T.StringType, T.TimestampNTZType)) or float(low) == float(high):
         return [(low, high)]
     bucket = F.floor((F.col(column).cast("double") - float(low)) / (float(high) - float(low)) * limits.KEY_BUCKETS)
     rows = flat.groupBy(bucket.alias("bucket")).agg(F.min(column), F.max(column)).collect()
@@ -219,8 +193,8 @@ def _buckets(flat: DataFrame, column: str, kind: DataType) -> list[tuple[Any, An
 
 def _ranges(pairs: Sequence[tuple[Any, Any]], budget: int) -> list[tuple[Any, Any]]:
     """Merge ascending ranges into at most `budget` ranges, split at the widest gaps."""
-    place = _number_line([value for pair in pairs for value in pair])
-    gaps = sorted(range(1, len(pairs)), key=lambda at: place(pairs[at][0]) - place(pairs[at - 1][1]), reverse=True)
+    number = _number_line([value for pair in pairs for value in pair])
+    gaps = sorted(range(1, len(pairs)), key=lambda at: number(pairs[at][0]) - number(pairs[at - 1][1]), reverse=True)
     cuts = [0, *sorted(gaps[: budget - 1]), len(pairs)]
     return [(pairs[start][0], max(pair[1] for pair in pairs[start:end])) for start, end in pairwise(cuts)]
 
@@ -237,29 +211,95 @@ def _number_line(values: Sequence[Any]) -> Callable[[Any], Any]:
     return lambda value: int.from_bytes(value.encode()[shared : shared + 8].ljust(8, b"\0"), "big")
 
 
-def representable(value: Any, kind: DataType) -> bool:
-    """Return whether a value that `carried` transferred can be written as a literal."""
-    if isinstance(kind, DateType):
+def _representable(value: Any, data_type: T.DataType) -> bool:
+    """Return whether a value that `_transferred` transferred can be written as a literal."""
+    if isinstance(data_type, T.DateType):
         return bool(-719_162 <= value <= 2_932_896)
-    if isinstance(kind, TimestampType):
-        return bool(EARLIEST_MICROS <= value <= LATEST_MICROS)
-    if isinstance(kind, TimestampNTZType):  # as text, these times sort in order from the year 0 to 9999
+    if isinstance(data_type, T.TimestampType):
+        return bool(_EARLIEST_MICROS <= value <= _LATEST_MICROS)
+    if isinstance(data_type, T.TimestampNTZType):  # as text, these times sort in order from the year 0 to 9999
         return bool(value[:4].isdigit() and value[4] == "-")
-    if isinstance(kind, StringType):
-        return DAMAGED not in value
+    if isinstance(data_type, T.StringType):
+        return _DAMAGED not in value
     return not (isinstance(value, Decimal) and not value.is_finite())
 
 
-def literal(value: Any, kind: DataType) -> str:
-    """Write a value that `carried` transferred as a Spark SQL literal."""
-    if isinstance(kind, INTEGRAL):
-        return f"{value}{INTEGRAL_SUFFIX.get(type(kind), '')}"
-    if isinstance(kind, DateType):
+def literal(value: Any, data_type: T.DataType) -> str:
+    """Write a value that `_transferred` transferred as a Spark SQL literal."""
+    if isinstance(data_type, INTEGRAL):
+        return f"{value}{_SUFFIXES.get(type(data_type), '')}"
+    if isinstance(data_type, T.DateType):
         return f"DATE'{date(1970, 1, 1) + timedelta(days=value)}'"
-    if isinstance(kind, TimestampType):
-        return f"TIMESTAMP'{(EPOCH + timedelta(microseconds=value)).isoformat(' ', 'microseconds')}'"
-    if isinstance(kind, TimestampNTZType):
+    if isinstance(data_type, T.TimestampType):
+        return f"TIMESTAMP'{(_EPOCH + timedelta(microseconds=value)).isoformat(' ', 'microseconds')}'"
+    if isinstance(data_type, T.TimestampNTZType):
         return f"TIMESTAMP_NTZ'{value}'"
-    if isinstance(kind, DecimalType):
-        return f"CAST('{value}' AS {kind.simpleString()})"
+    if isinstance(data_type, T.DecimalType):
+        return f"CAST('{value}' AS {data_type.simpleString()})"
     return text(value)
+
+
+def bounds_of(keys: DataFrame, rows: int, number: int) -> list[str] | None:
+    """
+    Find where to cut about `rows` keys (`key`, no part null) into a number of ranges with as many rows, by a sample.
+
+    The bounds are Spark SQL in ascending order, each the first key of a range in the form of `compared`: fewer than
+    wanted if a key occurs often, none without keys. They are None if a part has a type without literals in order.
+    """
+    types = [field.dataType for field in fields_of(keys, "key")]
+    if not all(isinstance(data_type, PRUNABLE) and not is_collated(data_type) for data_type in types):
+        return None
+    share = min(1.0, _SAMPLED * number / max(rows, 1))
+    sent = (_readable(_transferred(f"key.k{index}", of), of) + f" AS k{index}" for index, of in enumerate(types))
+    # One task sorts it, because a global order would read the tables twice.
+    sample = keys.sample(share, seed=0).repartition(1).sortWithinPartitions("key").selectExpr(*sent).collect()
+    cuts = dict.fromkeys(tuple(sample[len(sample) * cut // number]) for cut in range(1, number) if sample)
+    return [compared(list(map(literal, key, types))) for key in cuts if all(map(_representable, key, types))]
+
+
+def compared(parts: Sequence[str]) -> str:
+    """Write a key, given by its parts, in the form in which keys are compared with bounds."""
+    return parts[0] if len(parts) == 1 else numbered(parts)
+
+
+def range_of(key: str, bounds: Sequence[str], first: int = 0) -> str:
+    """Write the SQL of the number of the range, counted from `first`, that contains a key in the form of `compared`."""
+    if not bounds:
+        return str(first)
+    middle = len(bounds) // 2
+    below = range_of(key, bounds[:middle], first)
+    return f"IF({key} < {bounds[middle]}, {below}, {range_of(key, bounds[middle + 1 :], first + middle + 1)})"
+
+
+def slices_of(rows: DataFrame, key: Sequence[str], number: int) -> tuple[Slice, ...]:
+    """
+    Split the key space of a table by its first key column with ordered literals into at most 1,000 slices: fewer than
+    wanted if many rows have the same value, and one if no key column has ordered literals.
+    """
+    column = next((name for name in key if isinstance(rows.schema[name].dataType, PRUNABLE)), None)
+    if column is None or number == 1:
+        return (Slice("true", rows.count()),)
+    data_type = rows.schema[column].dataType
+    values = rows.select(F.col(quote(column)).alias("value"))
+    ranged = values.repartitionByRange(min(number, limits.MOST_SLICES), "value")
+    parts = ranged.groupBy(F.spark_partition_id()).agg(F.min("value").alias("low"), F.count(F.lit(1)).alias("rows"))
+    bounds: list[str] = []
+    sizes: list[int] = []
+    for low, size in parts.orderBy("low").selectExpr(_transferred("low", data_type), "rows").collect():
+        if not sizes:
+            sizes.append(size)
+        elif _representable(low, data_type):
+            bounds.append(literal(low, data_type))
+            sizes.append(size)
+        else:
+            sizes[-1] += size
+    # Of a function of the column no statistics tell which files it needs.
+    name = quote(column) if skips_files(data_type) else f"greatest({quote(column)}, {quote(column)})"
+    if not bounds:
+        return (Slice("true", sum(sizes)),)
+    conditions = [
+        f"({name} < {bounds[0]} OR {name} IS NULL)",
+        *(f"{name} >= {low} AND {name} < {high}" for low, high in pairwise(bounds)),
+        f"{name} >= {bounds[-1]}",
+    ]
+    return tuple(Slice(condition, size) for condition, size in zip(conditions, sizes, strict=True))

@@ -1,7 +1,10 @@
-"""What an epoch records of its sources and its result, as plain values."""
+"""Plain values that an epoch records of its sources and its result, and the times and durations in tables."""
 
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 CHANGELOG, STATE = "__changelog", "__state"
 """The name suffixes of the tables that lakejoin maintains beside a result."""
@@ -59,8 +62,7 @@ class SourceVersions:
 
     A from_version of -1 means the whole table. A stream that another join produces also has the epochs of that join,
     (from_epoch, to_epoch]: an epoch that only moves a watermark makes no version. `columns` are the columns that the
-    epoch used, as of to_version, and `commit` is the commit that made to_version; epochs of earlier versions of
-    lakejoin recorded neither.
+    epoch used, as of to_version, and `commit` is the commit that made to_version.
     """
 
     name: str
@@ -102,3 +104,47 @@ class Checksum:
     rows: int = 0
     xor: int = 0
     sum: int = 0
+
+
+def utc(moment: datetime) -> datetime:
+    """Convert a time to UTC; a naive one, as `collect()` returns TIMESTAMP, is in the zone of the driver's process."""
+    return moment.astimezone(UTC)
+
+
+def micros(moment: datetime) -> int:
+    """Return an aware point in time in microseconds since 1970."""
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+FILE_RETENTION = "delta.deletedFileRetentionDuration"
+LOG_RETENTION = "delta.logRetentionDuration"
+
+_DEFAULTS = {FILE_RETENTION: "interval 1 week", LOG_RETENTION: "interval 30 days"}
+"""Delta's default for each property."""
+
+_SECONDS = {"week": 604_800.0, "day": 86_400.0, "hour": 3_600.0, "minute": 60.0}
+_SECONDS |= {"second": 1.0, "millisecond": 1e-3, "microsecond": 1e-6}
+"""The units of a retention, in seconds. Delta refuses months and years, whose length varies."""
+
+
+def interval_seconds(interval: str) -> float | None:
+    """Parse `interval 30 days`, `1 week` or `interval 1 day 12 hours` as seconds; None for any other text."""
+    words = interval.lower().split()
+    if words[:1] == ["interval"]:
+        words = words[1:]
+    parts = [(number, unit.removesuffix("s")) for number, unit in zip(words[::2], words[1::2], strict=False)]
+    if not parts or len(words) % 2:
+        return None
+    if not all(re.fullmatch(r"\d+(\.\d+)?", number) and unit in _SECONDS for number, unit in parts):
+        return None
+    total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    return total if math.isfinite(total) else None
+
+
+def retention_seconds(properties: Mapping[str, str]) -> float | None:
+    """
+    Return for how many seconds a change stays readable: as long as Delta retains both removed files and the log. It is
+    None if the retention of files has an unknown format.
+    """
+    files, log = (interval_seconds(properties.get(name, default)) for name, default in _DEFAULTS.items())
+    return files if files is None or log is None else min(files, log)

@@ -1,6 +1,8 @@
-"""Identifiers, strings and structs as Spark SQL text."""
+"""Identifiers, strings, structs and the addresses of tables as Spark SQL text."""
 
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 
 def quote(*parts: str) -> str:
@@ -25,4 +27,37 @@ def row_struct(columns: Iterable[str], prefix: str = "") -> str:
 
 def numbered(parts: Iterable[str]) -> str:
     """Write the struct of the parts of a key: struct<k0, k1, …>."""
-    return struct({f"k{place}": part for place, part in enumerate(parts)})
+    return struct({f"k{number}": part for number, part in enumerate(parts)})
+
+
+@dataclass(frozen=True)
+class Address:
+    """
+    The address of a Delta table by path or by name, as the user specified it: a catalog-managed table refuses its path.
+
+    Args:
+        label: The table's name in messages, which is its name in the pipeline file.
+        path: The folder or URI of a table addressed by path.
+        table: The name of a table addressed by name, with catalog and schema as needed, quoted for SQL.
+    """
+
+    label: str
+    path: str = ""
+    table: str = ""
+
+    @staticmethod
+    def by_name(label: str, name: str) -> "Address":
+        """Build an address from a dotted name; its parts may be quoted in backticks."""
+        parts = re.findall(r"`((?:[^`]|``)+)`|([^.`]+)", name)
+        return Address(label, table=quote(*((quoted.replace("``", "`") or bare) for quoted, bare in parts)))
+
+    @property
+    def sql(self) -> str:
+        """The reference to the table in an SQL statement."""
+        return self.table or f"delta.{quote(self.path)}"
+
+
+def local_path(location: str) -> str | None:
+    """Return the local path of a Spark location, which escapes no characters; None if the location is not local."""
+    match = re.fullmatch(r"(?:file:(?://)?)?(/.*)", location, re.DOTALL)
+    return match[1] if match else None

@@ -6,15 +6,13 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, IntegerType, LongType, StructField, StructType
 
-from lakehouse.errors.address import Address
-from lakehouse.errors.errors import SourceRecreated
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.errors import Remedy, SourceRecreated
 from lakehouse.ledger.entries import JoinHistory
-from lakehouse.tables.commit_log import commit_identity
+from lakehouse.tables.identity import commit_identity
 from lakehouse.tables.table import Table, read_rows
 from lakehouse.values.compare import char_type
 from lakehouse.values.recorded import SourceVersions
-from lakehouse.values.sqltext import quote
+from lakehouse.values.sqltext import Address, quote
 from pipelines.binding.sources import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.language import Input, ResolvedQuery, Semantics, Statement, Stream

@@ -20,12 +20,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakehouse.errors.address import Address
 from lakehouse.errors.errors import Fault, ForeignWriter, NotLoaded, PipelineFileError
 from lakehouse.tables.table import Table, at_rest, get, read_rows
 from lakehouse.values.compare import INTEGRAL, char_type, common_type, contains, incomparable, plain_schema
 from lakehouse.values.recorded import STATE
-from lakehouse.values.sqltext import quote
+from lakehouse.values.sqltext import Address, quote
 from pipelines.binding.workspace import Workspace
 from pipelines.language import (
     Changelog,

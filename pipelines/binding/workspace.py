@@ -12,18 +12,14 @@ from typing import Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.errors.address import Address
-from lakehouse.feed.distorted import Repair, distortion
-from lakehouse.feed.feed_ranges import feed_ranges
+from lakehouse.feed.feed import Repair, distortion, feed_ranges
 from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.ledger.ledger import Ledger
 from lakehouse.publish.stage import Stage
-from lakehouse.session.engine import Engine
-from lakehouse.session.session import is_embedded, own_session, persisted, unpersist
-from lakehouse.tables.feed import FEED_COLUMNS
-from lakehouse.tables.table import Table, read_changes
+from lakehouse.session.session import Engine, is_embedded, own_session, persisted, unpersist
+from lakehouse.tables.table import FEED_COLUMNS, Table, read_changes
 from lakehouse.values.recorded import CHANGELOG
-from lakehouse.values.sqltext import quote
+from lakehouse.values.sqltext import Address, quote
 from pipelines.language import PipelineFile, changelogs, keeps_changelog, selected
 
 Rows = Literal["netted", "commit by commit", "inserted"]

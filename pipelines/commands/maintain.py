@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakehouse.errors.address import Address
 from lakehouse.errors.conditions import as_known
 from lakehouse.errors.errors import AnotherRun
 from lakehouse.ledger.entries import PUBLISHING, REJECTED, Entry, JoinHistory
@@ -13,8 +12,8 @@ from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.publish.stage import Stage
 from lakehouse.tables.creation import optimize, vacuum
 from lakehouse.tables.table import find
-from lakehouse.values.recorded import CHANGELOG
-from lakehouse.values.times import FILE_RETENTION, retention_seconds
+from lakehouse.values.recorded import CHANGELOG, FILE_RETENTION, retention_seconds
+from lakehouse.values.sqltext import Address
 from pipelines.binding.workspace import DRY_RUNS, Workspace
 from pipelines.epochs.targets import check_targets
 from pipelines.language import changelogs_of, reads

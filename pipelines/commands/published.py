@@ -10,12 +10,11 @@ from pyspark.sql.types import MapType
 
 from expectations.catalogue import Declared, of_rows
 from expectations.suites import Suite, of_changelog, of_changes
-from lakehouse.errors.address import Address
 from lakehouse.errors.errors import FeedUnavailable, LakejoinError
 from lakehouse.ledger.entries import COMMITTED, JoinHistory
-from lakehouse.tables.feed import FEED_COLUMNS, read_feed
-from lakehouse.tables.table import Table, get, read
+from lakehouse.tables.table import FEED_COLUMNS, Table, get, read, read_feed
 from lakehouse.values.compare import INCOMPARABLE, contains
+from lakehouse.values.sqltext import Address
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Published

@@ -6,17 +6,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from lakehouse.errors.conditions import as_known
-from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError
-from lakehouse.errors.remedies import OF_TABLES, Commands, Remedy
-from lakehouse.feed.feed_ranges import unrecorded
+from lakehouse.errors.errors import OF_TABLES, CannotContinue, Commands, FeedUnavailable, LakejoinError, Remedy
+from lakehouse.feed.feed import unrecorded
 from lakehouse.ledger.entries import JoinHistory
-from lakehouse.tables.columns import changed_columns
-from lakehouse.tables.commit_log import commit_identity
-from lakehouse.tables.commits import Commit
-from lakehouse.tables.feed import CHANGE_FEED
-from lakehouse.tables.table import Table, commits_since, find, with_commits_since
+from lakehouse.tables.delta_log import Commit
+from lakehouse.tables.identity import changed_columns, commit_identity
+from lakehouse.tables.table import CHANGE_FEED, Table, commits_since, find, with_commits_since
+from lakehouse.values.recorded import FILE_RETENTION, retention_seconds
 from lakehouse.values.recorded import SourceVersions as Recorded
-from lakehouse.values.times import FILE_RETENTION, retention_seconds
 from pipelines.binding.input_tables import find_input
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.history import last_gate, refused_since, seconds_between_runs

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from expectations.catalogue import Declared, each, of_whole
 from expectations.validation import as_json, judge
-from lakehouse.errors.address import Address
 from lakehouse.errors.conditions import as_known, reading
 from lakehouse.errors.errors import FeedUnavailable, FilesExist, GateFailed, LakejoinError, NotLoaded
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.tables.table import commits_since, get
+from lakehouse.values.sqltext import Address
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace

@@ -14,8 +14,15 @@ from expectations.gate import GateSources, PrefetchedRows
 from expectations.suites import KeyOfResult, Suite
 from expectations.validation import Verdict
 from lakehouse.errors.conditions import is_about_a_row, value_error
-from lakehouse.errors.errors import CannotContinue, DefinitionChanged, LakejoinError, RowFailed
-from lakehouse.errors.remedies import OF_TABLES, Commands, Remedy
+from lakehouse.errors.errors import (
+    OF_TABLES,
+    CannotContinue,
+    Commands,
+    DefinitionChanged,
+    LakejoinError,
+    Remedy,
+    RowFailed,
+)
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
 from lakehouse.values.recorded import Checksum, Slice
@@ -44,7 +51,7 @@ class Kind(ABC, Generic[B]):
     name: str
 
     commands: ClassVar[Commands] = OF_TABLES
-    """What the hints of errors name for the actions of `lakehouse.errors.remedies`."""
+    """What the hints of errors name for the actions of `lakehouse.errors.errors`."""
 
     only_appends: ClassVar[bool] = False
     """Whether epochs add rows to the result and never change one, so that its rows have no key."""

@@ -19,9 +19,8 @@ from pyspark.sql import functions as F
 from expectations.gate import gate_change_set
 from expectations.validation import Verdict
 from lakehouse.errors.conditions import reading
-from lakehouse.errors.errors import CannotContinue, LedgerForgot
-from lakehouse.errors.remedies import Commands, Remedy
-from lakehouse.feed.distorted import distortion
+from lakehouse.errors.errors import CannotContinue, Commands, LedgerForgot, Remedy
+from lakehouse.feed.feed import distortion
 from lakehouse.ledger.entries import Entry, JoinHistory
 from lakehouse.publish.merge import STAGED_COUNTS
 from lakehouse.publish.stage import Stage

@@ -8,18 +8,15 @@ from typing import Generic
 
 from pyspark.sql.types import StructType
 
-from lakehouse.errors.address import Address
-from lakehouse.errors.errors import FeedUnavailable, SchemaBroken
-from lakehouse.errors.refusals import refuse_forgetting
-from lakehouse.errors.remedies import Remedy
-from lakehouse.feed.feed_ranges import unrecorded
+from lakehouse.errors.conditions import refuse_forgetting
+from lakehouse.errors.errors import FeedUnavailable, Remedy, SchemaBroken
+from lakehouse.feed.feed import unrecorded
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.ownership import FENCED, check_target, run_of
 from lakehouse.publish.writes import TargetVersions
-from lakehouse.tables.columns import changed_columns, columns_in
-from lakehouse.tables.commit_log import commit_identity, target_identity
-from lakehouse.tables.feed import CHANGE_FEED
-from lakehouse.tables.table import Table, commits_since, find, with_commits_since
+from lakehouse.tables.identity import changed_columns, columns_in, commit_identity, target_identity
+from lakehouse.tables.table import CHANGE_FEED, Table, commits_since, find, with_commits_since
+from lakehouse.values.sqltext import Address
 from pipelines.binding.bound import Bound, BoundJoin, differences, listed
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import B

@@ -1,8 +1,7 @@
 """Whether the tables of a join are as its last epoch left them: what every command that vouches for a result asks."""
 
 from lakehouse.errors.conditions import as_known
-from lakehouse.errors.errors import CannotContinue, LakejoinError
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.errors import CannotContinue, LakejoinError, Remedy
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.ownership import check_target
 from lakehouse.publish.writes import TargetVersions

@@ -5,16 +5,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from lakehouse.errors.errors import (
+    OF_TABLES,
+    TAKING_SUCH_ROWS,
     BrokenEpoch,
+    Commands,
     DefinitionChanged,
     FeedUnavailable,
     ForeignWriter,
     LakejoinError,
     NotLoaded,
+    Remedy,
     SchemaBroken,
     SourceRecreated,
 )
-from lakehouse.errors.remedies import OF_TABLES, TAKING_SUCH_ROWS, Commands, Remedy
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.writes import TargetVersions, Write
 from lakehouse.values.recorded import SourceVersions

@@ -9,12 +9,11 @@ import pytest
 from pyspark.sql.types import StructType
 
 from expectations.validation import Verdict
-from lakehouse.errors.address import Address
 from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD
-from lakehouse.tables.commits import Commit
+from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.table import Table
-from lakehouse.values.recorded import SourceVersions
-from lakehouse.values.times import FILE_RETENTION
+from lakehouse.values.recorded import FILE_RETENTION, SourceVersions
+from lakehouse.values.sqltext import Address
 from pipelines.cli import main
 from pipelines.commands.history import last_gate, seconds_between_runs
 from pipelines.commands.status import (

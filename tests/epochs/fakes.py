@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from expectations.validation import Verdict
-from lakehouse.errors.address import Address
 from lakehouse.errors.errors import AnotherRun
 from lakehouse.ledger.entries import CLOSING, PUBLISHING, Entry, JoinHistory
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, Part, TargetVersions, Write
 from lakehouse.session.writing import write as observed
 from lakehouse.values.recorded import UNKNOWN
+from lakehouse.values.sqltext import Address
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.publish import publish

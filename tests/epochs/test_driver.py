@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from expectations.validation import Verdict
-from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, GateFailed
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, GateFailed, Remedy
 from lakehouse.ledger.entries import BROKEN, PUBLISHING
 from lakehouse.publish.writes import AppendInPlace
 from lakehouse.session import writing

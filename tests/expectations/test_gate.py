@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from expectations.gate import gate_change_set, gate_loaded
 from lakehouse import limits
-from lakehouse.errors.address import Address
+from lakehouse.values.sqltext import Address
 from tests.lake import Lake
 
 CHANGES = "op STRING, key STRUCT<k: INT>, before STRUCT<k: INT, v: STRING>, after STRUCT<k: INT, v: STRING>"

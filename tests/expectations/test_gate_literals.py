@@ -32,8 +32,8 @@ def _altered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write the empty string for the text `@name`, as Spark does for a variable that is not set."""
     literal = pruning.literal
 
-    def altered(value: Any, kind: DataType) -> str:
-        return literal("" if value == "@name" else value, kind)
+    def altered(value: Any, data_type: DataType) -> str:
+        return literal("" if value == "@name" else value, data_type)
 
     monkeypatch.setattr(pruning, "literal", altered)
 

@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql.types import StructType
 
-from lakehouse.errors.address import Address
 from lakehouse.tables.creation import create
+from lakehouse.values.sqltext import Address
 from tests.lake import Lake
 
 

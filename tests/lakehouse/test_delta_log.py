@@ -13,15 +13,14 @@ from deltalake import DeltaTable, write_deltalake
 from packaging.requirements import Requirement
 from pyspark.sql import SparkSession
 
-from lakehouse.errors.address import Address
 from lakehouse.errors.errors import FeedUnavailable
-from lakehouse.session import engine as engines
-from lakehouse.session.engine import DELTA_RS_VERSIONS, Engine
+from lakehouse.session import session as engines
+from lakehouse.session.session import DELTA_RS_VERSIONS, Engine
 from lakehouse.tables.delta_log import open_log
-from lakehouse.tables.feed import read_feed
-from lakehouse.tables.table import DELTA_RS, Table, commits_since, find, history, refresh
+from lakehouse.tables.table import DELTA_RS, Table, commits_since, find, history, read_feed, refresh
 from lakehouse.values.compare import char_type
-from lakehouse.values.times import utc
+from lakehouse.values.recorded import utc
+from lakehouse.values.sqltext import Address
 from tests.lake import Lake
 from tests.log_readers import TOO_OLD, without_delta_rs
 

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse import limits
-from lakehouse.errors.address import Address
 from lakehouse.errors.errors import AnotherRun
-from lakehouse.ledger import ledger_table
+from lakehouse.ledger import ledger
 from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, SLICE, Entry, JoinHistory
 from lakehouse.ledger.ledger import NAME, Ledger
-from lakehouse.session.engine import Engine
-from lakehouse.session.session import own_session
+from lakehouse.session.session import Engine, own_session
+from lakehouse.values.sqltext import Address
 from tests.lake import Lake
 from tests.ledgers import entry
 from tests.log_readers import without_delta_rs
@@ -119,7 +118,7 @@ def test_a_row_that_meets_a_conflict_each_time_is_an_error_and_uses_up_no_number
         raise RuntimeError("[DELTA_CONCURRENT_APPEND] others are faster")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_table, "write", conflict)
+        patch.setattr(ledger, "write", conflict)
         with pytest.raises(RuntimeError, match="DELTA_CONCURRENT_APPEND"):
             kept.append(entry(1, COMMITTED))
     kept.append(entry(1, COMMITTED))

@@ -1,13 +1,17 @@
 """The sessions of lakejoin beside the caller's: one for each workspace in use, and then for the next one."""
 
-from typing import Any
+from typing import Any, cast
 
+import pytest
 from pyspark.sql import SparkSession
 
+from lakehouse.errors.errors import LakejoinError
+from lakehouse.session import session as sessions
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from tests.lake import Lake
 
+LOSSY = "spark.sql.files.ignoreMissingFiles"
 SESSION = "org.apache.spark.sql.classic.SparkSession"
 
 
@@ -64,3 +68,50 @@ def test_two_workspaces_in_use_have_a_session_each(standard: Lake) -> None:
     again = opened(pipeline, spark)
     assert again.spark is released
     assert again.spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+class Conf(dict[str, str]):
+    """The settings of a session that refuses unknown time zones."""
+
+    def set(self, name: str, value: str) -> None:
+        if value == "nowhere":
+            raise ValueError(value)
+        self[name] = value
+
+    def unset(self, name: str) -> None:
+        self.pop(name, None)
+
+
+class Session:
+    """A session as far as `own_session` uses it."""
+
+    def __init__(self) -> None:
+        self.conf = Conf()
+
+    def cloneSession(self) -> "Session":  # noqa: N802
+        return Session()
+
+    def sql(self, _: str) -> Any:
+        return self
+
+    def collect(self) -> list[dict[str, str]]:
+        return [{"key": name, "value": value} for name, value in self.conf.items()]
+
+
+def test_a_session_that_fails_a_check_is_used_again() -> None:
+    """Unless the session itself loses rows."""
+    caller: Any = Session()
+    session = sessions.own_session(caller, "UTC")
+    sessions.release(caller, session)
+    caller.conf[LOSSY] = "true"
+    with pytest.raises(LakejoinError, match=LOSSY):
+        sessions.own_session(caller, "UTC")
+    del caller.conf[LOSSY]
+    with pytest.raises(ValueError, match="nowhere"):
+        sessions.own_session(caller, "nowhere")
+    assert sessions.own_session(caller, "UTC") is session
+    sessions.release(caller, session)
+    cast(Any, session).conf[LOSSY] = "true"
+    with pytest.raises(LakejoinError, match=LOSSY):
+        sessions.own_session(caller, "UTC")
+    assert sessions.own_session(caller, "UTC") is not session

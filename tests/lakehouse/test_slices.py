@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.values.key_ranges import slices_of
+from lakehouse.values.pruning import slices_of
 from lakehouse.values.recorded import Slice
 
 KEYS: dict[str, list[Any]] = {

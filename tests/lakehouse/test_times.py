@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from lakehouse.values.times import FILE_RETENTION, LOG_RETENTION, interval_seconds, retention_seconds, utc
+from lakehouse.values.recorded import FILE_RETENTION, LOG_RETENTION, interval_seconds, retention_seconds, utc
 
 DAY = 86_400
 

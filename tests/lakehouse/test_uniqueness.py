@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from lakehouse.values.uniqueness import has_repeated_keys
+from lakehouse.values.net_changes import has_repeated_keys
 
 NUMBERS = st.integers(-130, 130) | st.sampled_from([-(2**63), 2**63 - 1, -(2**63) + 64, 0, -1, 63, 64])
 KEYS: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {

@@ -4,7 +4,6 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from lakehouse.errors.address import Address
 from lakehouse.errors.errors import (
     BrokenEpoch,
     CannotContinue,
@@ -18,6 +17,7 @@ from lakehouse.errors.errors import (
 from lakehouse.ledger.entries import ABANDONED, BROKEN, PUBLISHING, JoinHistory
 from lakehouse.publish.writes import Append, Merge, TargetVersions, Write
 from lakehouse.values.recorded import Slice
+from lakehouse.values.sqltext import Address
 from pipelines.plan.decide import OF_KTABLES, OF_STREAMS, plan_epoch, plan_open
 from pipelines.plan.values import EpochPlan, Idle, Redefined, Refresh, Resume, Route, SourceFacts, SourceRange, Staged
 from tests.ledgers import entry, ledger

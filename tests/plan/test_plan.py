@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from lakehouse import limits
-from lakehouse.tables.commits import Commit
+from lakehouse.tables.delta_log import Commit
 from pipelines.plan.values import EpochPlan, SourceRange, Strategy
 
 MERGED = {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "2", "numTargetRowsDeleted": "3"}
@@ -30,7 +30,7 @@ def test_a_commit_says_how_many_rows_it_changed_or_nobody_knows(
     operation: str, mode: str, metrics: dict[str, str], rows: int | None
 ) -> None:
     """An overwrite does not count what it removed, another writer's metrics have other names."""
-    assert Commit(1, datetime.now(UTC), operation, "", metrics, mode).changed_rows == rows
+    assert Commit(1, datetime.now(UTC), operation, "", metrics, mode=mode).changed_rows == rows
 
 
 @pytest.mark.parametrize(

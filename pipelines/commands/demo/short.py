@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse.errors.errors import LakejoinError
-from lakehouse.session.session import LOCAL_SETTINGS
+from lakehouse.session.settings import LOCAL_SETTINGS
 from pipelines.commands.api import Pipeline
 from pipelines.commands.demo.sources import FRIDAY, SATURDAY, Airline, Lake, StartSpark, data_folder, read_flights
 from pipelines.commands.init import example, program

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from expectations.catalogue import of_rows
 from expectations.validation import Verdict, judge
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.errors import Remedy
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import Merge

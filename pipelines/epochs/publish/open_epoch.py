@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pyspark.errors import PySparkException
 
-from lakehouse.errors.conditions import first_line, is_about_a_row, is_missing, is_of_spark
+from lakehouse.errors.conditions import first_line, is_about_a_row, is_missing, is_of_spark, refusal
 from lakehouse.errors.errors import (
     AnotherRun,
     BrokenEpoch,
@@ -14,16 +14,14 @@ from lakehouse.errors.errors import (
     FeedUnavailable,
     ForeignWriter,
     LakejoinError,
+    Remedy,
 )
-from lakehouse.errors.refusals import refusal
-from lakehouse.errors.remedies import Remedy
 from lakehouse.ledger.entries import ABANDONED, BROKEN, Entry
 from lakehouse.publish.merge import Fence
 from lakehouse.publish.ownership import check_history, check_owner
 from lakehouse.publish.writes import TargetVersions
 from lakehouse.tables.creation import drop
-from lakehouse.tables.feed import CHANGE_FEED
-from lakehouse.tables.table import Table, find, get
+from lakehouse.tables.table import CHANGE_FEED, Table, find, get
 from pipelines.binding.workspace import Workspace
 
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from lakehouse.publish.ownership import FENCED, check_owner
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import RESULT_PART, Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
 from lakehouse.session.session import settings, small_query_settings
-from lakehouse.tables.commit_log import identity_at
-from lakehouse.tables.commits import Commit
+from lakehouse.tables.delta_log import Commit
+from lakehouse.tables.identity import identity_at
 from lakehouse.tables.table import Table, read, refresh
 from lakehouse.values.recorded import SourceVersions
 from pipelines.binding.bound import BoundJoin

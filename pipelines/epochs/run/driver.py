@@ -27,15 +27,15 @@ from lakehouse.errors.errors import (
     GateFailed,
     LakejoinError,
     LedgerForgot,
+    Remedy,
     SchemaBroken,
 )
-from lakehouse.errors.remedies import Remedy
 from lakehouse.ledger.entries import REFUSED, REJECTED, Entry
 from lakehouse.publish.merge import VERSIONS_PER_EPOCH
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import RESULT_PART, Append, staged_rows
 from lakehouse.session.session import INTERPRETED, NOT_ADAPTIVE, WITHOUT_BROADCASTS, settings
-from lakehouse.tables.commit_log import last_transaction
+from lakehouse.tables.identity import last_transaction
 from pipelines.binding.bound import notes_on
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared

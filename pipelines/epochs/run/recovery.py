@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lakehouse.errors.conditions import first_line, is_of_spark
-from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, DefinitionChanged, LakejoinError
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, DefinitionChanged, LakejoinError, Remedy
 from lakehouse.ledger.entries import ABANDONED, Entry, JoinHistory
 from lakehouse.publish.ownership import run_of
 from lakehouse.publish.stage import Stage

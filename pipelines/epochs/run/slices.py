@@ -20,9 +20,9 @@ from lakehouse.ledger.entries import ABANDONED, SLICE, Entry, JoinHistory
 from lakehouse.publish.merge import OPERATIONS, committed_counts
 from lakehouse.publish.ownership import check_owner, run_of
 from lakehouse.publish.writes import Append, Merge, TargetVersions, Write, merged, written
-from lakehouse.tables.commits import Commit
+from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.table import Table, read
-from lakehouse.values.key_ranges import slices_of
+from lakehouse.values.pruning import slices_of
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

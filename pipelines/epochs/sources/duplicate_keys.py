@@ -7,9 +7,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakehouse.errors.errors import DuplicateKey
-from lakehouse.values.net_changes import null_key
+from lakehouse.values.net_changes import has_repeated_keys, null_key
 from lakehouse.values.sqltext import quote
-from lakehouse.values.uniqueness import has_repeated_keys
 
 EXAMPLES = 5
 

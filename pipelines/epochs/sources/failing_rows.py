@@ -12,8 +12,7 @@ from sqlglot import expressions as exp
 from sqlglot.errors import SqlglotError
 
 from lakehouse.errors.conditions import failed_expression, is_about_a_row, value_error
-from lakehouse.errors.errors import PastRowFailed, RowFailed
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.errors import PastRowFailed, Remedy, RowFailed
 from lakehouse.session.session import settings
 from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin, rows_of

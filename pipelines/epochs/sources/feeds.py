@@ -9,9 +9,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from lakehouse.errors.conditions import reading
-from lakehouse.errors.errors import FeedUnavailable
-from lakehouse.errors.remedies import Remedy
-from lakehouse.feed.distorted import distortion
+from lakehouse.errors.errors import FeedUnavailable, Remedy
+from lakehouse.feed.feed import distortion
 from lakehouse.tables.table import Table
 from lakehouse.values.net_changes import net, null_key
 from pipelines.binding.bound import BoundJoin

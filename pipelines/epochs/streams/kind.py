@@ -12,13 +12,12 @@ from expectations.gate import gate_stream, stream_facts
 from expectations.suites import Suite, of_stream
 from expectations.validation import Verdict
 from lakehouse.errors.conditions import reading
-from lakehouse.errors.errors import CannotContinue, Drifted, LakejoinError
-from lakehouse.errors.remedies import Commands
+from lakehouse.errors.errors import CannotContinue, Commands, Drifted, LakejoinError
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.stage import Stage
 from lakehouse.tables.table import Table, get, read, read_rows
+from lakehouse.values.recorded import micros
 from lakehouse.values.sqltext import quote
-from lakehouse.values.times import micros
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace

@@ -8,11 +8,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType
 
 from lakehouse.errors.errors import CannotContinue
-from lakehouse.feed.distorted import distortion
-from lakehouse.tables.commits import Commit
+from lakehouse.feed.feed import distortion
+from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.table import Table, commits_since, read_rows
+from lakehouse.values.recorded import micros
 from lakehouse.values.sqltext import quote
-from lakehouse.values.times import micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch

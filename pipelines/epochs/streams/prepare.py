@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from lakehouse.errors.errors import ForeignWriter, NotLoaded
-from lakehouse.errors.refusals import refuse_forgetting
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.conditions import refuse_forgetting
+from lakehouse.errors.errors import ForeignWriter, NotLoaded, Remedy
 from lakehouse.ledger.entries import Entry, JoinHistory
 from lakehouse.publish.ownership import check_target
 from lakehouse.publish.writes import (
@@ -19,9 +18,8 @@ from lakehouse.publish.writes import (
     Write,
     written,
 )
-from lakehouse.tables.columns import columns_in
-from lakehouse.tables.commit_log import commit_identity
 from lakehouse.tables.creation import create
+from lakehouse.tables.identity import columns_in, commit_identity
 from lakehouse.tables.table import Table, commits_since, get
 from lakehouse.values.recorded import STATE
 from pipelines.binding.bind import bind_join

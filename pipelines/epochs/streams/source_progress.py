@@ -16,10 +16,9 @@ from pyspark.sql.types import DateType, StructType
 
 from lakehouse.errors.errors import CannotContinue
 from lakehouse.ledger.entries import Entry, JoinHistory
-from lakehouse.tables.commits import Commit
+from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.table import Table, commits_since, find, refresh
-from lakehouse.values.recorded import SourceVersions
-from lakehouse.values.times import micros
+from lakehouse.values.recorded import SourceVersions, micros
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.language import is_stream, reads, statement_of

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from lakehouse import limits
 from lakehouse.tables.table import read_rows
 from lakehouse.values.compare import type_sql
-from lakehouse.values.key_ranges import bounds_of, compared, range_of
 from lakehouse.values.net_changes import key_struct, null_key
+from lakehouse.values.pruning import bounds_of, compared, range_of
 from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace

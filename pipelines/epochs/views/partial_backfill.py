@@ -5,12 +5,10 @@ from dataclasses import replace
 
 from pyspark.errors import AnalysisException
 
-from lakehouse.errors.errors import ForeignWriter, LakejoinError, NotLoaded
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.errors import ForeignWriter, LakejoinError, NotLoaded, Remedy
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.ownership import check_history, check_target
-from lakehouse.tables.feed import read_feed
-from lakehouse.tables.table import find, get, read
+from lakehouse.tables.table import find, get, read, read_feed
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared

@@ -4,11 +4,10 @@ import uuid
 from dataclasses import replace
 
 from lakehouse.errors.conditions import reading_whole
-from lakehouse.errors.errors import AnotherRun, CannotContinue, Drifted, LakejoinError, NotLoaded
-from lakehouse.errors.remedies import Remedy
+from lakehouse.errors.errors import AnotherRun, CannotContinue, Drifted, LakejoinError, NotLoaded, Remedy
 from lakehouse.ledger.entries import VERIFIED, Entry, JoinHistory
 from lakehouse.publish.ownership import run_of
-from lakehouse.tables.commits import UPKEEP_OPERATIONS
+from lakehouse.tables.delta_log import UPKEEP_OPERATIONS
 from lakehouse.tables.table import Table, commits_since, get, read
 from lakehouse.values.checksums import checksum_of, has_checksum
 from lakehouse.values.recorded import Checksum

@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.errors.address import Address
 from lakehouse.errors.conditions import reading
 from lakehouse.errors.errors import Drifted, SchemaBroken
 from lakehouse.ledger.entries import Entry
 from lakehouse.tables.table import find, get, read
 from lakehouse.values.checksums import Compared, compare_checksums
 from lakehouse.values.recorded import Checksum
-from lakehouse.values.sqltext import quote
+from lakehouse.values.sqltext import Address, quote
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
 from pipelines.binding.workspace import Workspace

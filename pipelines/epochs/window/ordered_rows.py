@@ -18,7 +18,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from lakehouse import limits
 from lakehouse.ledger.entries import StreamPosition
 from lakehouse.session.session import is_over_connect, persisted, unpersist
-from lakehouse.values.driver_rows import literal
+from lakehouse.values.driver_rows import literal_frame
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
@@ -261,7 +261,7 @@ class _Streams:
         columns = [*PLACE, *(name(n) for name in (watermark_before, watermark_after) for n in self.numbers)]
         fields = [StructField(name, IntegerType() if name == RANK else LongType()) for name in columns]
         rows = [(each.time, each.rank, each.version, *each.before, *each.after) for each in positions]
-        steps = literal(self.workspace.spark, rows, StructType(fields))
+        steps = literal_frame(self.workspace.spark, rows, StructType(fields))
         return steps.withColumns({limit(n): F.expr(limit_sql(self.window, n, watermark_before)) for n in self.numbers})
 
     def with_end(self, rows: DataFrame, last: int | None, ends: Mapping[int, int]) -> DataFrame:

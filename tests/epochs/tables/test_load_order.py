@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.values.key_ranges import bounds_of, compared, range_of
+from lakehouse.values.pruning import bounds_of, compared, range_of
 from lakehouse.values.sqltext import numbered
 from pipelines.epochs.views import in_key_order
 from tests.exact import held, plain

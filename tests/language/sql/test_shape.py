@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from sqlglot import exp, parse
 
-from lakehouse.errors.address import Address
 from lakehouse.errors.errors import PipelineFileError
-from lakehouse.values.sqltext import quote, text
+from lakehouse.values.sqltext import Address, quote, text
 from pipelines.language import ResolvedQuery, bind
 from pipelines.language import parse as take_apart
 from pipelines.language.sql.dialect import Verbatim

@@ -1,13 +1,18 @@
 """
-The settings of Spark and Delta that can change a value, or the form of a table that lakejoin maintains.
+The settings of lakejoin's Spark session, and of the Spark that it starts on this machine.
 
-The session of lakejoin inherits the configuration of the application, so each of these settings is fixed here. Runs
-under different applications then produce the same result.
+The session inherits the configuration of the application, so each setting that can change a value, or the form of a
+table that lakejoin maintains, is fixed here. Runs under different applications then produce the same result.
 """
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
-MEANING_OF_TEXT = {
+from lakehouse import limits
+
+FIXED: Mapping[str, str] = {
+    # How Spark parses SQL. Every literal depends on the first two settings: a run stops if they cannot be set.
     # With substitution, `${name}` in a literal becomes the value of a variable, usually the empty string.
     "spark.sql.variable.substitute": "false",
     # `'x\\y'` is a string of three characters.
@@ -26,10 +31,8 @@ MEANING_OF_TEXT = {
     "spark.sql.caseSensitive": "false",
     # `TIMESTAMP'...'` and a cast to TIMESTAMP use the time zone of the pipeline file.
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
-}
-"""How Spark parses SQL. Every literal depends on the first two settings: a run stops if they cannot be set."""
-
-MEANING_OF_EXPRESSIONS = {
+    #
+    # The values of expressions.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.storeAssignmentPolicy": "ANSI",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
@@ -65,10 +68,8 @@ MEANING_OF_EXPRESSIONS = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.legacy.truncateForEmptyRegexSplit": "false",
     "spark.sql.legacy.typeCoercion.datetimeToString.enabled": "false",
-}
-"""Settings that affect the values of expressions."""
-
-READING_AND_WRITING = {
+    #
+    # How files are read and written.
     # CHAR(n) is read as padded text.
     "spark.sql.readSideCharPadding": "true",
     "spark.sql.charAsVarchar": "false",
@@ -105,10 +106,8 @@ READING_AND_WRITING = {
     "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled": "false",
     # lakejoin compares the metrics of a commit with the rows staged for it.
     "spark.databricks.delta.history.metricsEnabled": "true",
-}
-"""Settings that affect how files are read and written."""
-
-SHAPE_OF_PLANS = {
+    #
+    # What the query plans of lakejoin rely on.
     # A grouped frame contains the grouping columns.
     "spark.sql.retainGroupColumns": "true",
     # Statements address tables and stages by path.
@@ -122,10 +121,6 @@ SHAPE_OF_PLANS = {
     # This rule removes the observed metrics of a stream if the other stream is empty.
     "spark.sql.adaptive.optimizer.excludedRules": "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation",
 }
-"""Settings on which the query plans of lakejoin rely."""
-
-FIXED: Mapping[str, str] = {**MEANING_OF_TEXT, **MEANING_OF_EXPRESSIONS, **READING_AND_WRITING, **SHAPE_OF_PLANS}
-"""All fixed settings, by name."""
 
 INDISPENSABLE = ("spark.sql.variable.substitute", "spark.sql.parser.escapedStringLiterals")
 """Settings without which a value can change when it is written into a statement as a literal."""
@@ -151,3 +146,33 @@ TABLE_PROPERTIES = {
     "delta.enableTypeWidening": "false",
 }
 """Properties of the tables that lakejoin creates; they override an application's `properties.defaults`."""
+
+COSTS = {
+    "spark.sql.codegen.hugeMethodLimit": str(limits.METHOD_BYTES),
+    # The gate samples the rows that a change of a source affects before they are shuffled, not after.
+    "spark.sql.optimizer.windowGroupLimitThreshold": str(limits.LEFT_OUT_ROWS),
+}
+"""Settings of lakejoin's session that change only what a query costs."""
+
+_QUIET = Path(__file__).with_name("log4j2.properties")
+
+LOCAL_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET}" -XX:+UseParallelGC',
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # The number of tasks in which VACUUM lists files; the default is 10,000.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(os.cpu_count() or 2),
+    # An epoch runs about 160 generated classes; with the default of 100 entries the next epoch finds none of them.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    "spark.locality.wait": "0s",
+    # The UI is off, and the retained plans of a thousand queries would fill the driver's memory.
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+}
+"""Settings of a Spark that lakejoin starts on this machine."""
