@@ -40,7 +40,6 @@ class Killed(BaseException):
 
 
 def prepare(lake: Lake) -> None:
-    """Create the sources with a row for every other key, and the pipeline file."""
     for name, columns in TABLES.items():
         width = columns.count(",")
         rows = (f"({key}{f', {key * 7 % KEYS}' * width})" for key in range(0, KEYS, 2))
@@ -50,21 +49,6 @@ def prepare(lake: Lake) -> None:
 
 
 def chaos(lake: Lake, seed: int, rounds: int, seconds: float) -> dict[str, Any]:
-    """
-    Write to the sources and run, again and again.
-
-    Args:
-        lake: What `prepare` made.
-        seed: Of the random draw.
-        rounds: So many rounds at most: some commits, then some more with two runs beside them.
-        seconds: For so long at most.
-
-    Returns:
-        Counts of what was done.
-
-    Raises:
-        AssertionError: A result has drifted, or its feed has a row without a cause.
-    """
     random, done = Random(seed), Counter[str]()
     end = time.monotonic() + seconds
     while done["rounds"] < rounds and time.monotonic() < end:
@@ -91,7 +75,6 @@ def chaos(lake: Lake, seed: int, rounds: int, seconds: float) -> dict[str, Any]:
 
 
 def _written(lake: Lake, random: Random) -> Counter[str]:
-    """Make some commits to the sources; tell how many of each kind."""
     done = Counter[str]()
     for _ in range(random.randint(1, 5)):
         kind = random.choice(list(WRITERS))
@@ -160,7 +143,6 @@ def _causes(lake: Lake, name: str) -> int:
 
 
 def _values(random: Random, name: str) -> str:
-    """Draw the columns of a row but for its key."""
     columns = len(TABLES[name].split(",")) - 1
     return ", ".join(str(random.randint(0, KEYS)) for _ in range(columns))
 
@@ -222,7 +204,6 @@ WRITERS: dict[str, Callable[[Lake, Random, str], None]] = {
 
 
 def main() -> None:
-    """Run one soak."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--rounds", type=int, default=1_000)
     parser.add_argument("--minutes", type=float, default=20)

@@ -34,13 +34,14 @@ from tests.joins.changelogs import changelogs
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, change_sets, key_types
 from tests.joins.kafka_streams import JOINS
+from tests.joins.schemas import STRING, columns
 from tests.joins.statements import SIDES, statement
 from tests.joins.streams import KINDS, emissions, kept_since_kip_962, recorded
 from tests.joins.vectors import SEMANTICS, Case, Change, Logged, apply, logged, put, strict_changes
 from tests.joins.vectors import case_of as table_case_of
 from tests.joins.windows import Definition
 
-SOURCE = StructType([StructField("key", StringType()), StructField("value", StringType())])
+SOURCE = columns(key=STRING, value=STRING)
 CASE, EPOCH = StructField("_case", IntegerType()), StructField("_seq", IntegerType())
 CHANGE_TYPE = StructField("_change_type", StringType())
 FIRST_FAILURES = 5
@@ -56,18 +57,6 @@ EPOCHS = "change sets"
 
 @dataclass
 class Outcome:
-    """
-    What became of a case.
-
-    Args:
-        case: The case.
-        actual: The product's outputs: by the step of which they came, in order.
-        expected: What they should be.
-        problems: What is wrong with them.
-        seconds: What it took to compute them.
-        differences: Where lakejoin does otherwise than what was recorded, by name.
-    """
-
     case: Recorded
     actual: list[tuple[int, str]]
     expected: list[tuple[int, str]]
@@ -78,22 +67,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Computed:
-    """
-    What the product made of a case.
-
-    Args:
-        outputs: Its outputs by the way they were computed: change sets, or the changelog and how it was cut.
-        final: The meaning of the join over the tables at the end; None where it was not asked for.
-    """
-
     outputs: dict[str, Outputs]
     final: dict[str, str] | None
 
 
 @dataclass
 class FileReport:
-    """A file, its cases that were run, and those that were not."""
-
     path: Path
     runnable: list[Recorded] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
@@ -101,7 +80,6 @@ class FileReport:
 
 
 def read(path: Path) -> list[Recorded]:
-    """Read a file of vectors, one case a line."""
     with path.open(encoding="utf-8") as lines:
         return [_case_of(json.loads(line)) for line in lines if line.strip()]
 
@@ -111,25 +89,12 @@ def _case_of(line: dict[str, Any]) -> Recorded:
 
 
 def why_skipped(case: Recorded, mode: str) -> str | None:
-    """Say why a case cannot be run in a mode, or None if it can."""
     return case.why_skipped(mode) if isinstance(case, Case) else window_conformance.why_skipped(case)
 
 
 def run_strict(
     spark: SparkSession, kind: str, how: str, cases: Sequence[Case]
 ) -> list[tuple[list[Change], dict[str, str]]]:
-    """
-    Compute every epoch of every case with two Spark jobs.
-
-    Args:
-        spark: The session.
-        kind: The kind of join, as the vectors call it.
-        how: The type of join, as the vectors call it.
-        cases: Cases of that kind and type.
-
-    Returns:
-        For each case the changes of its epochs in order, and the meaning of the join over its tables at the end.
-    """
     sides = SIDES[kind]
     feeds, rows, last = ({side: [] for side in sides} for _ in range(3))
     for number, case in enumerate(cases):
@@ -178,16 +143,6 @@ def _tables(frame: DataFrame, cases: int) -> list[dict[str, str]]:
 
 
 def run_mode(spark: SparkSession, mode: str, kind: str, how: str, cases: Sequence[Case]) -> list[Computed]:
-    """
-    Compute what a mode compares, for cases of one kind, type and semantics.
-
-    Args:
-        spark: The session.
-        mode: strict or recorded.
-        kind: The kind of join, as the vectors call it.
-        how: The type of join, as the vectors call it.
-        cases: The cases.
-    """
     if kind in KINDS:
         semantics = SEMANTICS[cases[0].semantics] if mode == "recorded" else "strict"
         return [Computed(dict(ways), None) for ways in emissions(spark, kind, how, cases, semantics)]
@@ -210,18 +165,6 @@ def expected_outputs(case: Case, mode: str, way: str) -> Outputs:
 
 
 def compared(case: Case, mode: str, computed: Computed, seconds: float) -> Outcome:
-    """
-    Compare what the product made of a case with what was recorded.
-
-    Args:
-        case: The case.
-        mode: strict or recorded.
-        computed: What the product made of it.
-        seconds: What that took.
-
-    Returns:
-        The outcome; the outputs are those of the first way that went wrong, or of the first.
-    """
     problems, shown = [], ""
     for way, outputs in computed.outputs.items():
         actual = kept_since_kip_962(case, outputs) if case.join in KINDS else outputs
@@ -384,16 +327,6 @@ def summary(reports: Sequence[FileReport]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None, spark: SparkSession | None = None) -> int:
-    """
-    Run the command.
-
-    Args:
-        argv: The arguments, those of the process if None.
-        spark: A session to use; if None one is started, and stopped at the end.
-
-    Returns:
-        0 if all cases passed, 1 if one failed, 2 if nothing was run.
-    """
     options = _parser().parse_args(argv)
     if options.mode == "recorded" and options.through:
         return _refuse("--through delta drives strict joins; it does not go together with --mode recorded")

@@ -38,9 +38,7 @@ FOR_TINY_DATA = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
 }
-"""
-Many plans over few rows: compiling them costs more than running them. Nothing here changes a result.
-"""
+"""Many plans over few rows: compiling them costs more than running them. Nothing here changes a result."""
 
 SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
 """The environment of a process with a JVM of its own that lives for a minute: it never gains what C2 costs."""
@@ -117,11 +115,9 @@ def _no_observers() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Sort the tests into rings.
-
-    A test that starts no Spark, neither here nor in a process of its own, is `fast`. Of the cases of any other test the
-    first is in the ring of the test, and the others are slow, unless the test has the marker `every_case`. If it writes
-    no files, and so no tables, the next eight cases are in the next ring.
+    Sort the tests into rings. A test that starts no Spark, neither here nor in a process of its own, is `fast`. Of the
+    cases of any other test the first is in the ring of the test, and the others are slow, unless the test has the
+    marker `every_case`. If it writes no files, and so no tables, the next eight cases are in the next ring.
     """
     seen = Counter[str]()
     for item in items:
@@ -138,7 +134,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests recorded for that, in whichever process they ran."""
     reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]
     for report in reports:
         for name, value in report.user_properties:

@@ -26,7 +26,6 @@ def stream() -> dict[str, object]:
 
 
 def prepare(lake: Lake) -> Pipeline:
-    """Create the sources and the pipeline file."""
     lake.create("left", "k INT, v STRING", "(1, 'a'), (2, 'b'), (3, 'c')")
     lake.create("right", "k INT, w STRING", "(2, 'x'), (3, 'y')")
     lake.create("orders", "id INT, k INT, v STRING", "(10, 1, 'o'), (11, 2, 'p'), (12, 9, 'q')")
@@ -37,12 +36,10 @@ def prepare(lake: Lake) -> Pipeline:
 
 
 def at(minute: int) -> str:
-    """Write a time for SQL."""
     return f"TIMESTAMP'{datetime(2026, 3, 1, 12, minute, tzinfo=UTC).isoformat(' ')}'"
 
 
 def tell(reports: list[JoinReport], *outcomes: str) -> None:
-    """Print reports, all of which end in one of some ways."""
     for report in reports:
         print(report.text())
     assert {report.outcome for report in reports} <= set(outcomes), outcomes
@@ -61,7 +58,6 @@ def seen(spark: SparkSession, tasks: RunningTasks) -> set[tuple[int, int]]:
 
 
 def follow_tasks(spark: SparkSession) -> None:
-    """Follow the tasks of the session's queries, until it ends."""
     tasks = RunningTasks(spark)
     found = seen(spark, tasks)
     assert {(0, 0), (0, 3), (2, 3)} <= found <= {(done, 3) for done in range(4)} | {(0, 0)}, found

@@ -1,9 +1,8 @@
 """
-Run a pipeline in processes of their own, on the JVM of the test session, which die at a write.
-
-Each line on standard input is one such run in JSON: the pipeline file, the number of the write (from 1), before or
-after. For each, standard output says how its process ended. The processes are forks of this one, which has imported
-everything and started nothing. The JVM lives on, so that a kill costs seconds; nothing is in flight when it comes.
+Run a pipeline in processes of their own, on the JVM of the test session, which die at a write. Each line on standard
+input is one such run in JSON: the pipeline file, the number of the write (from 1), before or after. For each, standard
+output says how its process ended. The processes are forks of this one, which has imported everything and started
+nothing. The JVM lives on, so that a kill costs seconds; nothing is in flight when it comes.
 """
 
 import json
@@ -23,21 +22,17 @@ from pipelines import Pipeline
 
 
 def attach() -> SparkSession:
-    """Join the JVM that PYSPARK_GATEWAY_PORT and PYSPARK_GATEWAY_SECRET name."""
     SparkContext._ensure_initialized()
     jvm = SparkContext._jvm
     assert jvm is not None
     running = jvm.org.apache.spark.SparkContext.getOrCreate()
     context = SparkContext(
-        gateway=SparkContext._gateway,
-        jsc=jvm.org.apache.spark.api.java.JavaSparkContext(running),
-        conf=None,
+        gateway=SparkContext._gateway, jsc=jvm.org.apache.spark.api.java.JavaSparkContext(running), conf=None
     )
     return SparkSession(context)
 
 
 def die(path: str, number: int, moment: str) -> None:
-    """Run the pipeline, and die at the write."""
     seen = {"before": 0, "after": 0}
 
     def observe(when: str, what: str) -> None:

@@ -63,7 +63,6 @@ class Everything(Lake):
 
     @staticmethod
     def new(spark: SparkSession, folder: Path) -> "Everything":
-        """Create the sources, with rows for a first load."""
         lake = Everything(spark, folder)
         lake.create("orders", "id INT, customer INT, amount INT", "(1, 1, 10), (2, 2, 20)")
         lake.create("customers", "id INT, name STRING", "(1, 'Ann'), (2, 'Bo')")
@@ -75,7 +74,6 @@ class Everything(Lake):
         return lake
 
     def change(self, number: int) -> None:
-        """Let each join have new rows."""
         minute = f"TIMESTAMP'2026-01-01 12:00:00' + INTERVAL {10 * number} MINUTES"
         self.sql(f"INSERT INTO {{orders}} VALUES ({10 + number}, 1, {number})", "orders")
         self.sql(f"INSERT INTO {{clicks}} VALUES ({number}, {number}, {minute})", "clicks")

@@ -29,7 +29,6 @@ def plain(lake: Lake, sql: str) -> list[tuple[Any, ...]]:
 
 
 def held(lake: Lake, name: str = "result", without: tuple[str, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the rows of a result, but for some columns."""
     rows = own_session(lake.spark, "UTC").sql(f"SELECT * FROM {lake.at(name)}")
     return exact(rows.drop(*without))
 

@@ -4,9 +4,8 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import yaml
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -15,20 +14,13 @@ from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.values.sqltext import quote
 from pipelines import Pipeline
 from pipelines.report import JoinReport
+from tests.pipeline_files import write
 
 JOIN = "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
 KEYED = {"left": "k", "right": "k"}
 
 
 class Lake:
-    """
-    Tables below one folder and the pipeline file beside them.
-
-    Args:
-        spark: The caller's session.
-        folder: Where everything lies.
-    """
-
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark = spark
         self.folder = folder
@@ -39,25 +31,16 @@ class Lake:
         sql: str = JOIN,
         sources: Mapping[str, Any] = KEYED,
         name: str = "result",
-        further: Mapping[str, str] | None = None,
+        further: Mapping[str, str | Mapping[str, Any]] | None = None,
         beside: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Pipeline:
         """
-        Write the pipeline file and load it.
-
-        Sources are given by their keys, or by all their options; options go to the join, `further` are more joins by
-        their statements, `beside` are options of the whole file.
+        Write the pipeline file and load it. Sources are given by their keys, or by all their options; options go to the
+        join, `further` are more joins by their statements or options, `beside` are options of the whole file.
         """
-        content = {
-            "pipeline": "test",
-            "storage": {"path": "./lake"},
-            "sources": {source: key if isinstance(key, Mapping) else {"key": key} for source, key in sources.items()},
-            "joins": {name: {"sql": sql, **options}, **{more: {"sql": text} for more, text in (further or {}).items()}},
-            **(beside or {}),
-        }
-        self.file.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False))
-        return Pipeline.load(self.file)
+        joins = {name: {"sql": sql, **options}, **(further or {})}
+        return Pipeline.load(write(self.file, sources, joins, **(beside or {})))
 
     def create(self, name: str, columns: str, rows: str = "", **properties: str) -> None:
         """Create a table with its change feed on; `rows` is what stands after VALUES."""
@@ -67,21 +50,18 @@ class Lake:
         if rows:
             self.sql(f"INSERT INTO {{{name}}} VALUES {rows}", name)
 
-    def copy(self, folder: Path) -> "Lake":
+    def copy(self, folder: Path) -> Self:
         """Copy everything to another folder; Delta tables keep their ids."""
         shutil.copytree(self.folder, folder)
-        return Lake(self.spark, folder)
+        return type(self)(self.spark, folder)
 
     def path(self, name: str) -> str:
-        """Give a table's folder."""
         return str(self.folder / "lake" / name)
 
     def is_there(self, name: str) -> bool:
-        """Tell whether there is a table of that name."""
         return (self.folder / "lake" / name / "_delta_log").exists()
 
     def at(self, name: str) -> str:
-        """Give a table for an SQL statement."""
         return f"delta.{quote(self.path(name))}"
 
     def sql(self, statement: str, *names: str) -> list[Row]:
@@ -96,7 +76,6 @@ class Lake:
         return sorted((tuple(row) for row in self.spark.sql(f"SELECT * FROM {self.at(name)}{at}").collect()), key=repr)
 
     def version(self, name: str = "result") -> int:
-        """Give a table's newest version."""
         return max(int(commit.stem) for commit in (Path(self.path(name)) / "_delta_log").glob("*.json"))
 
     def versions(self) -> dict[str, int]:

@@ -38,5 +38,4 @@ def entry(epoch: int, step: Step = COMMITTED, hours: float = 0, **fields: Any) -
 
 
 def ledger(*entries: Entry) -> JoinHistory:
-    """Make a ledger."""
     return JoinHistory(entries)

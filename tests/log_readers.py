@@ -10,13 +10,7 @@ TOO_OLD = "1.6.3"
 
 
 def without_delta_rs(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """
-    Let Spark read logs and ledgers, here and in the processes that a test starts.
-
-    Args:
-        patch: Undoes it.
-        folder: A folder of the test, which gets the metadata of a version of deltalake that is too old.
-    """
+    """Let Spark read logs and ledgers, here and in the processes that a test starts."""
     packages = folder / "old packages"
     information = packages / f"deltalake-{TOO_OLD}.dist-info"
     information.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,6 @@ README, CONF, JOINS, PIPELINES, EXPECTATIONS, LAKEHOUSE, TESTS = PAGES = (
 
 
 def text_of(page: str) -> str:
-    """Return the text of a page."""
     return (ROOT / page).read_text()
 
 
@@ -31,7 +30,6 @@ def section(page: str, title: str) -> str:
 
 
 def blocks(language: str, text: str) -> list[str]:
-    """Return the blocks of code in a language."""
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
@@ -41,12 +39,10 @@ def prose(page: str) -> str:
 
 
 def links(page: str) -> Iterator[tuple[str, str]]:
-    """Return the label and the target of each link and image."""
     yield from re.findall(r"\[([^\]]*)\]\(([^)\s]+)\)", prose(page))
 
 
 def spans(page: str) -> list[str]:
-    """Return the pieces of code within the sentences of a page."""
     return [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose(page))]
 
 

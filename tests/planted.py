@@ -11,13 +11,7 @@ from lakehouse.publish.stage import Stage
 
 @contextmanager
 def planted(change: Callable[[DataFrame], DataFrame], part: str = "result") -> Iterator[None]:
-    """
-    Let every epoch stage something else than it computed; what is counted of the staged rows is counted of these.
-
-    Args:
-        change: Makes of the rows of the part what is staged instead.
-        part: The part of the stage.
-    """
+    """Let every epoch stage something else than it computed; what is counted of the staged rows is counted of these."""
     put = Stage.put
 
     def faulty(

@@ -16,40 +16,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lakehouse.session import writing
 from lakehouse.session.session import local_session
 from pipelines import Pipeline
 from tests.epochs.lookup.clicks import commit_at
 from tests.epochs.window.test_windows import JOIN, Streams, never_alone_and_joined, oracle_of
+from tests.killing import is_killed
 from tests.lake import only
 
 KEYS = ("a", "b", "c", "d", "e", None)
 
 
-class Killed(BaseException):
-    """What stops a run at a write: nothing may catch it."""
-
-
 def soak(
     lake: Streams, seed: int, commits: int, seconds: float, backfills: float = 0.05, burst: int = 12
 ) -> dict[str, Any]:
-    """
-    Let commits come to both streams, and run now and then.
-
-    Args:
-        lake: Two empty streams.
-        seed: Of the random draw.
-        commits: So many commits at most.
-        seconds: For so long at most.
-        backfills: The share of epochs after which the recorded ones are replayed.
-        burst: So many commits at most come between two runs.
-
-    Returns:
-        Counts of what was done, the largest number of rows that waited, and that of the oracle.
-
-    Raises:
-        AssertionError: What waits, or the result, is not the oracle's.
-    """
     random, spark, oracle = Random(seed), lake.spark, oracle_of("full")
     lake.join(JOIN.replace("LEFT", "FULL"))
     Pipeline.load(lake.file).run(spark)
@@ -73,7 +52,7 @@ def soak(
                 expected[emitted.left and emitted.left[0], emitted.right and emitted.right[0]] += 1
             done["commits"] += 1
         if random.random() < 0.2:
-            done["kills"] += _killed(lake, random)
+            done["kills"] += is_killed(lambda: Pipeline.load(lake.file).run(lake.spark), number=random.randint(1, 9))
         report = only(Pipeline.load(lake.file).run(spark))
         done["epochs"] += report.outcome == "done"
         waits = lake.waits()
@@ -88,28 +67,7 @@ def soak(
     return {**done, "rows": number, "result": expected.total(), "most_buffered": most, "oracle_largest": oracle.largest}
 
 
-def _killed(lake: Streams, random: Random) -> int:
-    """Stop a run before some write of it; give whether it got that far."""
-    left = random.randint(1, 9)
-
-    def stop(when: str, what: str) -> None:
-        nonlocal left
-        left -= when == "before"
-        if left == 0:
-            raise Killed(what)
-
-    writing.observers.append(stop)
-    try:
-        Pipeline.load(lake.file).run(lake.spark)
-    except Killed:
-        return 1
-    finally:
-        writing.observers.clear()
-    return 0
-
-
 def main() -> None:
-    """Run one soak."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--commits", type=int, default=2_000)
     parser.add_argument("--minutes", type=float, default=20)

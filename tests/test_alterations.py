@@ -1,24 +1,22 @@
 """
 Every property and feature that ALTER TABLE can set, on every table that takes part, with an epoch open and without.
-
 After each alteration a run ends in the right result, or says what to do by an error with a name; what it says is done,
 word for word, and then a run ends in the right result.
 """
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.ledger import NAME as LEDGER
-from lakehouse.session import writing
 from pipelines import Pipeline
+from tests.cases import cases
 from tests.exact import held, plain
+from tests.killing import killed
 from tests.lake import JOIN, Lake
 
 PROPERTIES = {
@@ -116,18 +114,7 @@ STEPS = 4
 """So many messages may lead from an alteration to the right result."""
 
 
-class Killed(BaseException):
-    """What stops a run at a write: nothing may catch it."""
-
-
 class Altered:
-    """
-    A lake with a pipeline, and a change of its sources for each alteration.
-
-    Args:
-        lake: An empty lake.
-    """
-
     written = ""
     """The last write of an epoch."""
 
@@ -137,38 +124,24 @@ class Altered:
         self.pipeline().run(lake.spark)
 
     def prepare(self) -> None:
-        """Create the sources."""
         raise NotImplementedError
 
     def pipeline(self) -> Pipeline:
-        """Load the pipeline."""
         raise NotImplementedError
 
     def change(self) -> None:
-        """Change the sources."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """See that the result is right."""
         raise NotImplementedError
 
     def open_epoch(self) -> None:
         """Change the sources, and leave an epoch open that takes the change."""
-
-        def stop(moment: str, what: str) -> None:
-            if moment == "before" and what.startswith(self.written):
-                raise Killed
-
         self.change()
-        writing.observers.append(stop)
-        try:
-            with pytest.raises(Killed):
-                self.pipeline().run(self.lake.spark)
-        finally:
-            writing.observers.clear()
+        with killed(self.written):
+            self.pipeline().run(self.lake.spark)
 
     def alter(self, statement: str, table: str) -> bool:
-        """Alter a table; tell whether Delta did it."""
         columns = self.lake.spark.sql(f"SELECT * FROM {self.lake.at(table)}").columns
         column, key = "v" if "v" in columns else columns[-1], "k" if "k" in columns else "epoch"
         names = {"t": self.lake.at(table), "c": column, "k": key, "n": self.number}
@@ -233,8 +206,6 @@ class OfTables(Altered):
 
 
 class OfStreams(Altered):
-    """A join of two streams."""
-
     tables = ("left", "result", "result__state")
     written = "load result"
     sql = "SELECT l.k, l.v, r.w FROM left l JOIN right r ON l.k = r.k"
@@ -280,12 +251,10 @@ def altered(kind: type[Altered], lake: Lake, table: str, alterations: list[str],
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    ("is_open", "alterations"),
-    [
-        (True, [text for text in TELLING if "DataFeed" in text or "violated" in text]),
-        *(pytest.param(is_open, TELLING, marks=pytest.mark.slow) for is_open in (True, False)),
-    ],
+@cases(
+    "is_open, alterations",
+    (True, [text for text in TELLING if "DataFeed" in text or "violated" in text]),
+    *((is_open, TELLING) for is_open in (True, False)),
     ids=["two", "open", "closed"],
 )
 def test_what_is_set_of_a_result_ends_in_the_right_result(lake: Lake, is_open: bool, alterations: list[str]) -> None:
@@ -296,9 +265,7 @@ def test_what_is_set_of_a_result_ends_in_the_right_result(lake: Lake, is_open: b
 @pytest.mark.slow
 @pytest.mark.parametrize("is_open", [False, True])
 @pytest.mark.parametrize(("kind", "table"), [(kind, table) for kind in KINDS for table in kind.tables])  # type: ignore[attr-defined]
-def test_whatever_is_set_of_a_table_ends_in_the_right_result(
-    spark: SparkSession, tmp_path: Path, kind: type[Altered], table: str, is_open: bool
-) -> None:
+def test_whatever_is_set_of_a_table_ends_in_the_right_result(spark, tmp_path, kind, table, is_open):
     # A constraint of a source is violated by whoever writes to it, and lakejoin does not.
     alterations = [text for text in ALTERATIONS if "violated" not in text or table not in ("left", "right")]
     done = list(altered(kind, Lake(spark, tmp_path), table, alterations, is_open=is_open))

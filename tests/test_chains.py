@@ -3,8 +3,6 @@
 import json
 import random
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,11 @@ from pyspark.sql import SparkSession
 
 from expectations.validation import Verdict
 from lakehouse.errors.errors import CannotContinue, ForeignWriter, LakejoinError, PipelineFileError
-from lakehouse.session import writing
 from pipelines import Pipeline
 from pipelines.cli import main
 from pipelines.epochs.tables.kind import TablesKind
 from pipelines.report import JoinReport, report_schema
+from tests.killing import killed
 from tests.lake import Lake
 
 KEYS = {"orders": "id", "payments": "id", "customers": "customer", "returns": "nr"}
@@ -41,6 +39,9 @@ CHAIN = {"whole": WHOLE, "apart": APART, "named": NAMED, "paid": PAID}
 """`paid` is read by `named` and that by `whole`; the file has them last first, and beside them `apart`."""
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def _chain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     lake, script = Lake(spark, tmp_path_factory.mktemp("chain")), random.Random(7)
@@ -59,18 +60,15 @@ def _loaded_chain(_chain: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lak
 
 @pytest.fixture
 def chain(_chain: Lake, tmp_path: Path) -> Lake:
-    """Give a lake with the four sources and no result yet."""
     return _chain.copy(tmp_path / "chain")
 
 
 @pytest.fixture
 def loaded(_loaded_chain: Lake, tmp_path: Path) -> Lake:
-    """Give the same lake after its first run."""
     return _loaded_chain.copy(tmp_path / "loaded")
 
 
 def pipeline(lake: Lake, **joins: str) -> Pipeline:
-    """Write the file; a join may have another statement."""
     names = {name: name for name in (*KEYS, *CHAIN)}
     statements = {name: joins.get(name, sql).format(**names) for name, sql in CHAIN.items()}
     first, *further = statements
@@ -78,7 +76,6 @@ def pipeline(lake: Lake, **joins: str) -> Pipeline:
 
 
 def rows(script: random.Random, name: str) -> str:
-    """Some rows of a source, each key once."""
     values = {
         "orders": lambda key: (key, script.choice(["'a'", "'b'", "'c'", "NULL"]), script.randrange(3)),
         "payments": lambda key: (key, script.choice(["'card'", "'cash'"])),
@@ -90,7 +87,6 @@ def rows(script: random.Random, name: str) -> str:
 
 
 def change(lake: Lake, script: random.Random, name: str) -> None:
-    """Make one random commit."""
     key = KEYS[name]
     statement = script.choice(
         [
@@ -129,7 +125,6 @@ def called(lake: Lake, capsys: pytest.CaptureFixture[str], command: str, *argume
     return report
 
 
-@pytest.mark.slow
 def test_a_chain_of_three_is_the_join_of_its_sources_after_random_changes(loaded: Lake) -> None:
     """Each epoch is incremental, every result is its statement over the sources, and `verify` finds nothing."""
     lake, made, script = loaded, pipeline(loaded), random.Random(11)
@@ -145,7 +140,6 @@ def test_a_chain_of_three_is_the_join_of_its_sources_after_random_changes(loaded
     assert {report.outcome for report in made.run(lake.spark)} == {"nothing"}
 
 
-@pytest.mark.slow
 def test_a_reader_is_pinned_to_what_was_committed_and_no_further_than_upkeep_after_it(loaded: Lake) -> None:
     """Not to rows that nobody has committed, whatever comes after them; and what it computes is the join of these."""
     lake, made = loaded, pipeline(loaded)
@@ -174,13 +168,12 @@ def pins(lake: Lake, join: str) -> dict[str, int]:
     return {source["name"]: source["to_version"] for source in last["sources"]}
 
 
-@pytest.mark.slow
 def test_an_epoch_that_is_not_closed_is_not_read_and_the_next_run_moves_both(loaded: Lake) -> None:
     """The MERGE of `paid` is done, its committed row is missing: `named` alone has nothing to do."""
     lake, made = loaded, pipeline(loaded)
     before, version = lake.rows("named"), lake.version("paid")
     lake.sql("UPDATE {payments} SET method = 'gold'", "payments")
-    with stopped("ledger: committed epoch 2 of paid"), pytest.raises(KeyboardInterrupt):
+    with killed("ledger: committed epoch 2 of paid"):
         made.run(lake.spark)
     assert lake.version("paid") == version + 1
     assert made.run(lake.spark, ["named"])[0].outcome == "nothing"
@@ -192,25 +185,7 @@ def test_an_epoch_that_is_not_closed_is_not_read_and_the_next_run_moves_both(loa
     assert lake.rows("named") == expected(lake, "named") != before
 
 
-@contextmanager
-def stopped(at: str) -> Iterator[None]:
-    """Kill the run before it makes a write."""
-
-    def kill(moment: str, what: str) -> None:
-        if (moment, what) == ("before", at):
-            raise KeyboardInterrupt
-
-    writing.observers.append(kill)
-    try:
-        yield
-    finally:
-        writing.observers.remove(kill)
-
-
-@pytest.mark.slow
-def test_a_join_that_fails_holds_up_those_that_read_it_and_no_others(
-    loaded: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_join_that_fails_holds_up_those_that_read_it_and_no_others(loaded, capsys):
     """They are skipped and say for whom and why; the exit code is that of the failure."""
     lake = loaded
     versions = lake.versions()
@@ -236,10 +211,7 @@ def test_a_join_that_fails_holds_up_those_that_read_it_and_no_others(
     assert [report["outcome"] for report in reports] == ["done", "done"], "what was committed is there to be read"
 
 
-@pytest.mark.slow
-def test_a_join_whose_gate_fails_holds_up_those_that_read_it(
-    loaded: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_join_whose_gate_fails_holds_up_those_that_read_it(loaded, monkeypatch, capsys):
     """With the exit code of the gate; the next run makes up for it."""
     lake, honest = loaded, TablesKind.gate
 
@@ -258,10 +230,7 @@ def test_a_join_whose_gate_fails_holds_up_those_that_read_it(
         assert lake.rows(name) == expected(lake, name), name
 
 
-@pytest.mark.slow
-def test_what_was_never_run_cannot_be_read_and_the_way_on_is_named(
-    chain: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_never_run_cannot_be_read_and_the_way_on_is_named(chain, capsys):
     """A selection takes along what is behind a join only where it says so."""
     lake, made = chain, pipeline(chain)
     with pytest.raises(LakejoinError, match="paid: this join has no committed epoch") as refused:
@@ -280,7 +249,6 @@ def test_what_was_never_run_cannot_be_read_and_the_way_on_is_named(
         pipeline(lake, whole=of_two).run(lake.spark, ["whole"])
 
 
-@pytest.mark.slow
 def test_commands_know_a_join_that_reads_another(loaded: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     """Plan, status, history and queries, before and after the join that it reads has moved."""
     lake = loaded
@@ -303,7 +271,6 @@ def test_commands_know_a_join_that_reads_another(loaded: Lake, capsys: pytest.Ca
     assert ["gold"] in found["query"]["rows"]
 
 
-@pytest.mark.slow
 def test_a_result_that_was_replaced_is_not_read_and_an_unknown_column_is_a_fault(loaded: Lake) -> None:
     """As with sources; a new table of that name is nobody's result."""
     lake = loaded
@@ -320,7 +287,6 @@ def test_a_result_that_was_replaced_is_not_read_and_an_unknown_column_is_a_fault
     assert lake.rows("named") == expected(lake, "named")
 
 
-@pytest.mark.slow
 def test_two_ways_from_a_source_to_a_join_are_both_followed(lake: Lake) -> None:
     """A join reads a source and a join of it, as two versions; after a run both are the newest."""
     lake.create("left", "k INT, v STRING", "(1, 'a'), (2, 'b')")

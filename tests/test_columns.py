@@ -21,6 +21,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview
 from pipelines.commands.status import status_of
 from pipelines.report import PlanReport
+from tests.cases import cases
 from tests.lake import KEYED, Lake, only
 
 EVOLVING = {"columnMapping.mode": "name", "enableTypeWidening": "true"}
@@ -54,7 +55,6 @@ def alter(lake: Lake, statements: tuple[str, ...]) -> None:
 
 
 def plain(lake: Lake) -> list[tuple[Any, ...]]:
-    """Compute the statement as plain SQL over the tables as they are."""
     statement = SQL.replace("left l", f"{lake.at('left')} l").replace("right r", f"{lake.at('right')} r")
     return sorted((tuple(row) for row in lake.spark.sql(statement).collect()), key=repr)
 
@@ -214,9 +214,11 @@ def test_a_column_that_the_join_does_not_use_changes_freely(tables: Lake) -> Non
     right_afterwards(lake, pipeline)
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
-    ["DROP COLUMN unused", "RENAME COLUMN unused TO u", "ALTER COLUMN unused TYPE BIGINT"],
+    "DROP COLUMN unused",
+    "RENAME COLUMN unused TO u",
+    "ALTER COLUMN unused TYPE BIGINT",
     ids=["dropped", "renamed", "widened"],
 )
 @pytest.mark.deep
@@ -324,16 +326,14 @@ def test_a_type_is_described_with_all_that_changes_values_and_no_more() -> None:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize(
-    ("before", "now", "words"),
-    [
-        ("s STRUCT<x: INT, y: INT>", "s STRUCT<y: INT, x: INT>", "the fields of `s` are in another order"),
-        ("a ARRAY<INT>", "a ARRAY<BIGINT>", "`a`.`element` was int and is bigint"),
-        ("s STRUCT<x: INT>", "s STRING", "`s` was struct and is string"),
-        ("s STRUCT<x: INT>", "t INT", "`s` was struct and is absent"),
-        ("s STRUCT<t: STRUCT<x: INT>>", "s STRUCT<u: INT>", "`s`.`t` was struct and is absent; `s`.`u` was absent"),
-        ("x INT, y INT", "Y INT, X INT", ""),
-    ],
+@cases(
+    "before, now, words",
+    ("s STRUCT<x: INT, y: INT>", "s STRUCT<y: INT, x: INT>", "the fields of `s` are in another order"),
+    ("a ARRAY<INT>", "a ARRAY<BIGINT>", "`a`.`element` was int and is bigint"),
+    ("s STRUCT<x: INT>", "s STRING", "`s` was struct and is string"),
+    ("s STRUCT<x: INT>", "t INT", "`s` was struct and is absent"),
+    ("s STRUCT<t: STRUCT<x: INT>>", "s STRUCT<u: INT>", "`s`.`t` was struct and is absent; `s`.`u` was absent"),
+    ("x INT, y INT", "Y INT, X INT", ""),
 )
 def test_the_outermost_difference_of_types_is_named(before: str, now: str, words: str) -> None:
     schema = StructType.fromDDL(before)

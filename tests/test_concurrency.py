@@ -1,8 +1,7 @@
 """
 A run beside another run, beside OPTIMIZE, beside a writer of its source and beside a foreign writer of its result.
-
-Whoever comes in between comes at a write of the run, by the hook of `lakehouse.session.writing`:
-nothing here waits for a time.
+Whoever comes in between comes at a write of the run, by the hook of `lakehouse.session.writing`: nothing here waits for
+a time.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,11 +15,10 @@ from typing import Any
 import pytest
 
 from lakehouse.errors.errors import AnotherRun, CannotContinue, ForeignWriter
-from lakehouse.session import writing
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import run_joins
 from pipelines.report.progress import Progress
-from tests.epochs.window.test_windows import killed_before
+from tests.killing import killed, observed, recorded_writes
 from tests.lake import Lake, only
 from tests.test_crash import (
     before_an_epoch,
@@ -29,7 +27,6 @@ from tests.test_crash import (
     before_the_load,
     outcome,
     pipeline_of,
-    writes_of,
 )
 
 KINDS = {
@@ -44,15 +41,6 @@ SECONDS = 120
 
 @dataclass(frozen=True)
 class Ready:
-    """
-    A lake whose sources have changed since its last run.
-
-    Args:
-        lake: The lake; it is copied, never used.
-        writes: The writes of its next run, in their order.
-        expected: What that run makes of it where nobody comes in between.
-    """
-
     lake: Lake
     writes: tuple[str, ...]
     expected: dict[str, Any]
@@ -64,35 +52,29 @@ class Ready:
 
     @property
     def to_result(self) -> int:
-        """The place of the write to the result."""
         to_tables = [place for place, what in enumerate(self.writes) if not what.startswith("ledger: ")]
         return max(place for place in to_tables if self.writes[place].endswith(" result"))
 
 
 def made_ready(lake: Lake, folder: Path) -> Ready:
-    """Run a copy of a lake, to know what is to be expected of the others."""
     straight = lake.copy(folder)
-    writes = writes_of(lambda: pipeline_of(straight).run(straight.spark))
+    with recorded_writes() as writes:
+        pipeline_of(straight).run(straight.spark)
     return Ready(lake, tuple(writes), outcome(straight))
 
 
 def some_more(lake: Lake) -> None:
-    """Let a row come to each source."""
     for name in ("left", "right"):
         lake.sql(f"INSERT INTO {{{name}}} VALUES (13, '{name}')")
 
 
 def all_ways(lake: Lake) -> None:
-    """Insert, update and delete rows of the sources, which are tables."""
     some_more(lake)
     lake.sql("UPDATE {right} SET w = 'again' WHERE k = 3")
     lake.sql("DELETE FROM {left} WHERE k = 1")
 
 
-@pytest.fixture(
-    scope="module",
-    params=["changelog", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("tables", "two streams"))],
-)
+@pytest.fixture(scope="module", params=["changelog", "tables", "two streams"])
 def ready(
     request: pytest.FixtureRequest, _standard: Lake, _loaded: Lake, tmp_path_factory: pytest.TempPathFactory
 ) -> Ready:
@@ -115,11 +97,8 @@ def before(place: int, come_in: Callable[[], object]) -> Iterator[None]:
         if when == "before" and seen == place:
             come_in()
 
-    writing.observers.append(observe)
-    try:
+    with observed(observe):
         yield
-    finally:
-        writing.observers.remove(observe)
     assert seen >= place, "nobody came in"
 
 
@@ -133,11 +112,8 @@ def both_before(what: str) -> Iterator[None]:
             there.add(get_ident())
             barrier.wait(SECONDS)
 
-    writing.observers.append(observe)
-    try:
+    with observed(observe):
         yield
-    finally:
-        writing.observers.remove(observe)
     assert len(there) == 2
 
 
@@ -157,7 +133,6 @@ def at_once(lake: Lake) -> list[str]:
 
 
 def leftovers(lake: Lake) -> list[Path]:
-    """Find files of stages."""
     return [path for path in (lake.folder / "lake" / "lakejoin_stage").rglob("*") if path.is_file()]
 
 
@@ -173,14 +148,10 @@ def interrupted(ready: Ready, lake: Lake, place: int) -> list[str]:
     return [first, *second]
 
 
-@pytest.mark.parametrize(
-    "everywhere", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["around publishing", "at every write"]
-)
+@pytest.mark.parametrize("everywhere", [False, True], ids=["around publishing", "at every write"])
 @pytest.mark.usefixtures("reader")
 @pytest.mark.slow
-def test_a_second_run_that_begins_between_two_steps_leaves_each_row_written_once(
-    ready: Ready, tmp_path: Path, everywhere: bool
-) -> None:
+def test_a_second_run_that_begins_between_two_steps_leaves_each_row_written_once(ready, tmp_path, everywhere):
     """Whoever comes first does the work, or both do a part of it; the other one says so, and nothing is left behind."""
     places = range(len(ready.writes)) if everywhere else (ready.publishing, ready.to_result)
     for place in places:
@@ -214,7 +185,7 @@ def test_of_two_runs_that_publish_at_once_one_does_and_the_other_says_so(ready: 
 @pytest.mark.slow
 def test_two_runs_that_finish_one_open_epoch_at_once_write_each_row_once(ready: Ready, tmp_path: Path) -> None:
     lake, first_write = ready.lake.copy(tmp_path / "lake"), ready.writes[ready.publishing + 1]
-    with killed_before(first_write):
+    with killed(first_write):
         pipeline_of(lake).run(lake.spark)
     with both_before(first_write):
         told = at_once(lake)
@@ -254,10 +225,8 @@ def optimized(lake: Lake) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["publishing", pytest.param("to_result", marks=pytest.mark.slow)])
-def test_optimize_of_every_table_after_an_epoch_is_computed_disturbs_nothing(
-    ready: Ready, tmp_path: Path, moment: str
-) -> None:
+@pytest.mark.parametrize("moment", ["publishing", "to_result"])
+def test_optimize_of_every_table_after_an_epoch_is_computed_disturbs_nothing(ready, tmp_path, moment):
     """Files of sources, result, changelog, state and ledger are rewritten before MERGE; the epoch goes through."""
     lake, rewritten = ready.lake.copy(tmp_path / "lake"), set[str]()
     with before(getattr(ready, moment), lambda: rewritten.update(optimized(lake))):
@@ -278,14 +247,11 @@ class AtBegin(Progress):
         self._come_in = come_in
 
     def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
-        """Let them."""
         self._come_in()
 
 
 @pytest.mark.slow
-def test_what_a_writer_of_a_source_commits_after_the_pin_is_taken_by_the_next_epoch(
-    ready: Ready, tmp_path: Path
-) -> None:
+def test_what_a_writer_of_a_source_commits_after_the_pin_is_taken_by_the_next_epoch(ready, tmp_path):
     lake = ready.lake.copy(tmp_path / "lake")
     pipeline = pipeline_of(lake)
     workspace = Workspace.open(lake.spark, pipeline.file, pipeline.folder)
@@ -303,9 +269,7 @@ def test_what_a_writer_of_a_source_commits_after_the_pin_is_taken_by_the_next_ep
 
 
 @pytest.mark.slow
-def test_a_foreign_write_to_the_result_before_publishing_leaves_all_tables_as_they_are(
-    ready: Ready, tmp_path: Path
-) -> None:
+def test_a_foreign_write_to_the_result_before_publishing_leaves_all_tables_as_they_are(ready, tmp_path):
     """Exit code 4, and neither result nor changelog nor state has a row of the epoch, until a backfill mends it."""
     lake = ready.lake.copy(tmp_path / "lake")
     versions = lake.versions()
@@ -318,9 +282,7 @@ def test_a_foreign_write_to_the_result_before_publishing_leaves_all_tables_as_th
 
 
 @pytest.mark.slow
-def test_a_foreign_write_between_the_last_check_and_the_write_to_the_result_is_seen_after_it(
-    ready: Ready, tmp_path: Path
-) -> None:
+def test_a_foreign_write_between_the_last_check_and_the_write_to_the_result_is_seen_after_it(ready, tmp_path):
     """Nobody can keep it out, but the epoch stays open and no run goes on, until a backfill mends the result."""
     lake = ready.lake.copy(tmp_path / "lake")
     refused_after_a_foreign_delete(lake, ready.to_result)

@@ -156,7 +156,7 @@ def test_damaged_streams_are_noticed(spark, capsys, damage):
 
 
 @recorded
-@pytest.mark.parametrize("files", [FEW_WINDOWS, pytest.param(WINDOWS, marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.mark.parametrize("files", [FEW_WINDOWS, WINDOWS], ids=["few", "all"])
 @pytest.mark.deep
 def test_recorded_joins_of_two_streams_differ_by_name_only(spark, capsys, files):
     """Whole and cut they are what was recorded, but for differences that have names, as often as ever."""
@@ -166,7 +166,7 @@ def test_recorded_joins_of_two_streams_differ_by_name_only(spark, capsys, files)
 
 
 @recorded
-@pytest.mark.parametrize("files", [FEW_WINDOWS, pytest.param(WINDOWS, marks=pytest.mark.slow)], ids=["few", "all"])
+@pytest.mark.parametrize("files", [FEW_WINDOWS, WINDOWS], ids=["few", "all"])
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.deep
 def test_damaged_joins_of_two_streams_are_noticed(spark, capsys, damage, files):

@@ -21,7 +21,6 @@ HERE = Path(__file__).parent.parent
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    """Start a server with Delta and give its address."""
     with closing(socket.socket()) as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]

@@ -12,16 +12,14 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from lakehouse.session import writing
 from pipelines import Pipeline
+from tests.cases import cases
+from tests.killing import recorded_writes
 from tests.lake import JOIN, Lake
 from tests.log_readers import without_delta_rs
 from tests.printed import PRINTED
 
-LEFT_OUT = {
-    "lakejoin_ledger": ("run_id", "at", "stage", "seconds", "targets"),
-    "__changelog": ("_at",),
-}
+LEFT_OUT = {"lakejoin_ledger": ("run_id", "at", "stage", "seconds", "targets"), "__changelog": ("_at",)}
 """
 Columns that two equal lakes do not have in common, by how the names of tables end: who wrote, when, and into which
 folder. The versions of the targets are compared as those of the tables; that of the ledger is not: Delta compacts it
@@ -44,7 +42,6 @@ def before_an_epoch(standard: Lake, loaded: Lake) -> Lake:
 
 
 def pipeline_of(lake: Lake) -> Pipeline:
-    """Load the pipeline file as the lake has it."""
     return Pipeline.load(lake.file)
 
 
@@ -75,28 +72,8 @@ def without_own_commits(lake: Lake, row: Row) -> Iterator[Any]:
             yield value
 
 
-def writes_of(action: Callable[[], object]) -> list[str]:
-    """Do something, and name the writes that it made, in their order."""
-    writes: list[str] = []
-
-    def observe(when: str, what: str) -> None:
-        if when == "before":
-            writes.append(what)
-
-    writing.observers.append(observe)
-    action()
-    writing.observers.remove(observe)
-    return writes
-
-
 class Dying:
-    """
-    Runs in processes of their own, on the JVM of the test session, each of which dies at a write.
-
-    Args:
-        spark: The session of the tests.
-        log: The file for what these processes write to stderr.
-    """
+    """Runs in processes of their own, on the JVM of the test session, each of which dies at a write."""
 
     def __init__(self, spark: SparkSession, log: Path) -> None:
         self._spark, self._log = spark, log
@@ -245,45 +222,31 @@ def is_slow(prepare: Callable[[Lake, Lake], Lake]) -> Any:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
+@cases(
     "prepare",
-    [
-        is_slow(before_the_load),
-        is_slow(before_an_epoch),
-        before_an_epoch_with_a_changelog,
-        is_slow(before_an_epoch_by_a_foreign_key),
-        is_slow(before_an_epoch_of_many_to_many),
-        is_slow(before_an_epoch_of_a_star),
-        is_slow(before_an_epoch_of_a_chain),
-        is_slow(before_an_epoch_of_a_changelog_source),
-        is_slow(before_the_load_of_a_stream),
-        is_slow(before_an_epoch_of_a_stream),
-        is_slow(before_an_epoch_of_a_stream_and_a_global_table),
-        is_slow(before_the_load_of_two_streams),
-        is_slow(before_an_epoch_of_a_chain_of_streams),
-        is_slow(before_an_epoch_of_two_streams),
-    ],
+    is_slow(before_the_load),
+    is_slow(before_an_epoch),
+    before_an_epoch_with_a_changelog,
+    is_slow(before_an_epoch_by_a_foreign_key),
+    is_slow(before_an_epoch_of_many_to_many),
+    is_slow(before_an_epoch_of_a_star),
+    is_slow(before_an_epoch_of_a_chain),
+    is_slow(before_an_epoch_of_a_changelog_source),
+    is_slow(before_the_load_of_a_stream),
+    is_slow(before_an_epoch_of_a_stream),
+    is_slow(before_an_epoch_of_a_stream_and_a_global_table),
+    is_slow(before_the_load_of_two_streams),
+    is_slow(before_an_epoch_of_a_chain_of_streams),
+    is_slow(before_an_epoch_of_two_streams),
 )
-def test_killed_at_every_write(
-    standard: Lake,
-    loaded: Lake,
-    tmp_path: Path,
-    prepare: Callable[[Lake, Lake], Lake],
-    record_property: Callable[[str, object], None],
-) -> None:
+def test_killed_at_every_write(standard, loaded, tmp_path, prepare, record_property):
     """SIGKILL before and after each write that there is: the test finds the writes itself."""
     record_property(PRINTED, killed_at_every_write(standard, loaded, tmp_path, prepare))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prepare", [before_the_load, before_an_epoch_with_a_changelog, before_an_epoch_of_two_streams])
-def test_killed_at_every_write_with_spark_as_the_only_reader(
-    standard: Lake,
-    loaded: Lake,
-    tmp_path: Path,
-    prepare: Callable[[Lake, Lake], Lake],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_killed_at_every_write_with_spark_as_the_only_reader(standard, loaded, tmp_path, prepare, monkeypatch):
     without_delta_rs(monkeypatch, tmp_path)
     killed_at_every_write(standard, loaded, tmp_path, prepare)
 
@@ -292,7 +255,8 @@ def killed_at_every_write(standard: Lake, loaded: Lake, tmp_path: Path, prepare:
     """Kill a run at each of its writes, resume it, compare the tables, and give the summary."""
     start = prepare(standard, loaded)
     straight = start.copy(tmp_path / "straight")
-    writes = writes_of(lambda: pipeline_of(straight).run(straight.spark))
+    with recorded_writes() as writes:
+        pipeline_of(straight).run(straight.spark)
     expected = outcome(straight)
     assert len(writes) >= 5
     points = [("before", number) for number in range(1, len(writes) + 1)] + [("after", len(writes))]

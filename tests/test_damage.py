@@ -11,7 +11,7 @@ import yaml
 from pyspark.sql import SparkSession
 
 from pipelines.cli import main
-from tests.damaged import LEDGER, Everything, after_two_epochs, put_back
+from tests.damaged import LEDGER, after_two_epochs, put_back
 from tests.lake import Lake
 
 ROOT = Path(__file__).parent
@@ -118,9 +118,7 @@ def said(lake: Lake, command: str, capsys: pytest.CaptureFixture[str], join: str
 
 
 @pytest.mark.deep
-def test_no_command_says_that_all_is_well(
-    damaged: tuple[Lake, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_command_says_that_all_is_well(damaged, tmp_path, capsys):
     """The table in the page is what the commands say."""
     whole, copy = damaged
     lines = []
@@ -133,12 +131,10 @@ def test_no_command_says_that_all_is_well(
 
 
 @pytest.mark.slow
-def test_no_command_says_that_all_is_well_of_a_stream_or_of_a_ktable(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_command_says_that_all_is_well_of_a_stream_or_of_a_ktable(spark, tmp_path, capsys):
     whole, lines = after_two_epochs(spark, tmp_path / "whole", tmp_path / "copy"), []
     for damage, (join, harm) in FURTHER.items():
-        lake = Everything(spark, whole.copy(tmp_path / damage.replace(" ", "_")).folder)
+        lake = whole.copy(tmp_path / damage.replace(" ", "_"))
         harm(lake, tmp_path / "copy")
         lines.append(f"| {damage} | {' | '.join(said(lake, command, capsys, join) for command in COMMANDS)} |")
     table = "\n".join(lines)

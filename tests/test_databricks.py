@@ -18,13 +18,11 @@ JOBS: dict[str, Any] = BUNDLE["resources"]["jobs"]
 
 
 def tasks() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give each task that runs our wheel."""
     for name, job in JOBS.items():
         yield from ((f"{name}.{task['task_key']}", task) for task in job["tasks"] if "python_wheel_task" in task)
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Give all texts in a value."""
     if isinstance(value, dict):
         for part in value.values():
             yield from texts(part)

@@ -15,7 +15,6 @@ import click
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
-from pyspark.sql import SparkSession
 
 import expectations
 import lakehouse
@@ -50,7 +49,6 @@ MOST_LINES = 250
 
 
 def errors() -> Iterator[type[LakejoinError]]:
-    """Return every class of error of every module."""
     for package in (lakehouse, pipelines, expectations):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
@@ -282,9 +280,7 @@ def test_figures_on_the_pages_are_the_limits() -> None:
             f"more than {limits.BYTES_PER_SLICE // 2**30} GiB",
             f"newest {limits.EPOCHS_SHOWN} epochs",
         ],
-        PIPELINES: [
-            f"more than {limits.STAGED_STREAM_BYTES // mib} MiB",
-        ],
+        PIPELINES: [f"more than {limits.STAGED_STREAM_BYTES // mib} MiB"],
         JOINS: [
             f"Up to {limits.CHANGES_VIA_DRIVER:,} changes",
             f"({limits.ROWS_ON_DRIVER:,} rows, {limits.BYTES_ON_DRIVER // mib} MiB at a time)",
@@ -303,9 +299,7 @@ def test_the_published_schema_of_reports_is_that_of_the_code() -> None:
 
 
 @pytest.mark.deep
-def test_what_the_pages_say_to_type_works(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_the_pages_say_to_type_works(spark, tmp_path, monkeypatch, capsys):
     """The first pipeline step by step, then the Python and each query of the ledger."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path
@@ -361,9 +355,7 @@ def test_the_sources_and_joins_of_other_pages_are_a_pipeline_file(tmp_path: Path
     assert load(tmp_path / "lakejoin.yml").joins
 
 
-def test_the_faults_on_the_page_are_what_check_prints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_faults_on_the_page_are_what_check_prints(tmp_path, monkeypatch, capsys):
     """Two slips in the file of the README give the message that the page of the file shows."""
     (text,) = blocks("yaml", text_of(README))
     text = text.replace("payments: {key", "payments: {kye").replace("FROM orders o", "FROM ordres o")

@@ -1,7 +1,6 @@
 """
-The printed example tables of the documents that lakejoin follows, computed by its own functions.
-
-A `.` stands for no output, `null` for a tombstone; two outputs of one record are separated by a comma.
+The printed example tables of the documents that lakejoin follows, computed by its own functions. A `.` stands for no
+output, `null` for a tombstone; two outputs of one record are separated by a comma.
 """
 
 import pytest
@@ -83,7 +82,6 @@ def one_key_case(how: str) -> Case:
 
 
 def printed(part: int, how: str) -> list[tuple[int, str | None]]:
-    """Give the printed outputs of a part of the first table."""
     found = []
     for row in parts_of(TABLE_TABLE):
         value = row[part][TYPES.index(how)]
@@ -139,7 +137,6 @@ def needless(outputs: dict[int, str | None]) -> list[int]:
 
 
 def workflow(how: str) -> Case:
-    """Write the steps of the foreign-key workflow as a case."""
     records = []
     for line in FOREIGN_KEY.strip().splitlines()[1:]:
         inputs = line.split("|")[0]

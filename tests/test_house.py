@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.cases import cases
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("lakehouse", "pipelines", "expectations")
 
@@ -27,8 +29,6 @@ THERE_IS = re.compile(r"\b(there (is|are|was|were)|is there|are there)\b", re.IG
 
 
 class Named(NamedTuple):
-    """A public name, and where it is defined."""
-
     name: str
     where: str
 
@@ -143,15 +143,13 @@ def test_what_runs_any_kind_asks_for_none(module: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
-    [
-        "if is_stream(file, name):",
-        "if bound.streams:",
-        "if isinstance(bound, BoundJoin):",
-        'if plan.strategy == "load":',
-        'if entry.strategy not in ("load", "reset"):',
-    ],
+    "if is_stream(file, name):",
+    "if bound.streams:",
+    "if isinstance(bound, BoundJoin):",
+    'if plan.strategy == "load":',
+    'if entry.strategy not in ("load", "reset"):',
 )
 def test_a_question_for_the_kind_is_found(line: str) -> None:
     assert ASKS_FOR_THE_KIND.search(line)
@@ -161,7 +159,6 @@ MOST_LINES_OF_A_FUNCTION, MOST_LINES_OF_A_FILE = 40, 350
 
 
 def lines_of(function: ast.FunctionDef) -> int:
-    """Count the lines of a function without its docstring."""
     text = ast.get_docstring(function, clean=False)
     return function.end_lineno - function.lineno + 1 - (0 if text is None else text.count("\n") + 1)  # type: ignore[operator]
 

@@ -13,7 +13,6 @@ from tests.lake import JOIN, Lake, only
 
 @pytest.fixture
 def written(lake: Lake) -> Lake:
-    """Give two sources of delta-rs with three rows each."""
     for name, column in (("left", "v"), ("right", "w")):
         rows = pa.table({"k": pa.array([1, 2, 3], pa.int32()), column: [f"{column}1", f"{column}2", f"{column}3"]})
         write_deltalake(lake.path(name), rows, configuration={"delta.enableChangeDataFeed": "true"})
@@ -21,7 +20,6 @@ def written(lake: Lake) -> Lake:
 
 
 def other(lake: Lake, name: str) -> DeltaTable:
-    """Open a table with delta-rs, at its newest version."""
     return DeltaTable(lake.path(name))
 
 
@@ -94,7 +92,6 @@ def test_results_and_feeds_are_the_same_for_other_readers(loaded: Lake) -> None:
 
 
 def meaning(spark: SparkSession, lake: Lake) -> list[tuple[Any, ...]]:
-    """Evaluate the statement of the standard join on the sources as they are."""
     statement = JOIN
     for name in ("left", "right"):
         statement = statement.replace(f" {name} ", f" {lake.at(name)} ")

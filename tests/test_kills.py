@@ -1,6 +1,5 @@
 """
 Runs in processes of their own, killed between the data files of a table and its commit, and right after the commit.
-
 When that is, the folder of the table tells: no hook in the code that is killed. The next run ends in the right result,
 and the change feeds show each row once.
 """
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipelines import Pipeline
+from tests.cases import cases
 from tests.conftest import SHORT_LIVED
 from tests.exact import held, plain
 from tests.lake import JOIN, KEYED, Lake
@@ -28,23 +28,12 @@ INNER = JOIN.replace("LEFT JOIN", "JOIN")
 
 @dataclass(frozen=True)
 class Killing:
-    """
-    A join, and what is changed of its sources before the run that is killed.
-
-    Args:
-        sources: Its sources.
-        sql: Its statement.
-        changes: The statements that change the sources.
-        own: The columns of the result beside those of the statement.
-    """
-
     sources: dict[str, object]
     sql: str
     changes: tuple[str, ...]
     own: tuple[str, ...] = ()
 
     def pipeline(self, lake: Lake) -> Pipeline:
-        """Load the pipeline."""
         return lake.pipeline(self.sql, self.sources)
 
 
@@ -89,22 +78,18 @@ def killed_when(lake: Lake, happened: Callable[[], bool]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "table", "moment"),
-    [
-        ("tables", "result", "files"),
-        *(
-            pytest.param(kind, table, moment, marks=pytest.mark.slow)
-            for kind, table in (("stream", "result"), ("streams", "result__state"), ("streams", "result"))
-            for moment in ("files", "commit")
-        ),
-        pytest.param("tables", "result", "commit", marks=pytest.mark.slow),
-        pytest.param("tables", "lakejoin_ledger", "commit", marks=pytest.mark.slow),
-    ],
+@cases(
+    "kind, table, moment",
+    ("tables", "result", "files"),
+    *(
+        (kind, table, moment)
+        for kind, table in (("stream", "result"), ("streams", "result__state"), ("streams", "result"))
+        for moment in ("files", "commit")
+    ),
+    ("tables", "result", "commit"),
+    ("tables", "lakejoin_ledger", "commit"),
 )
-def test_killed_at_a_commit_the_next_run_ends_in_the_right_result(
-    standard: Lake, kind: str, table: str, moment: str
-) -> None:
+def test_killed_at_a_commit_the_next_run_ends_in_the_right_result(standard, kind, table, moment):
     lake, killing = standard, KINDS[kind]
     killing.pipeline(lake).run(lake.spark)
     for change in killing.changes:

@@ -7,6 +7,7 @@ import pytest
 
 from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.identity import ColumnPath, lowest_target, other_columns
+from tests.cases import cases
 
 W, X, S, B = ("w",), ("x",), ("s",), ("s", "b")
 
@@ -79,19 +80,17 @@ def test_odd_names_are_read_as_delta_writes_them(written: str) -> None:
     assert followed(drop(written), add(written), paths=(path, W)) == f"{'.'.join(path)} 1"
 
 
-@pytest.mark.parametrize(
+@cases(
     "unclear",
-    [
-        rename("w `tick", "y"),
-        rename("`x`.`y`", "y"),
-        rename("", "y"),
-        ("RENAME COLUMN", {}),
-        ("DROP COLUMNS", {"columns": "u"}),
-        ("DROP COLUMNS", {"columns": '[{"name": "u"}]'}),
-        ("DROP COLUMNS", {}),
-        ("REPLACE COLUMNS", {"columns": '[{"name":"w"}]'}),
-        ("RESTORE", {}),
-    ],
+    rename("w `tick", "y"),
+    rename("`x`.`y`", "y"),
+    rename("", "y"),
+    ("RENAME COLUMN", {}),
+    ("DROP COLUMNS", {"columns": "u"}),
+    ("DROP COLUMNS", {"columns": '[{"name": "u"}]'}),
+    ("DROP COLUMNS", {}),
+    ("REPLACE COLUMNS", {"columns": '[{"name":"w"}]'}),
+    ("RESTORE", {}),
 )
 def test_what_a_commit_does_not_show_may_concern_every_column(unclear: tuple[str, dict[str, str]]) -> None:
     """Delta quotes names with a dot only, so that a backtick may mean two things; a RESTORE may be to a time."""

@@ -7,6 +7,7 @@ from lakehouse.errors.errors import DuplicateKey, LakejoinError
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview
 from pipelines.report import JoinReport
+from tests.cases import cases
 from tests.lake import Lake, only
 
 FAILED_READ = """An error occurred while calling o1.collectToPython.
@@ -21,45 +22,39 @@ recorded for version [3]. If you've enabled change data feed on this table,
 use `DESCRIBE HISTORY` to see when it was first enabled."""
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            FAILED_READ,
-            "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file f.parquet. File does not exist.",
-        ),
-        (FEED_OFF, " ".join(FEED_OFF.split())),
-        ("java.io.FileNotFoundException: no f.parquet\n\tat java.base/java.io.File.open(File.java)", "no f.parquet"),
-        ("nothing that we know", "nothing that we know"),
-    ],
+@cases(
+    "text, told",
+    (
+        FAILED_READ,
+        "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file f.parquet. File does not exist.",
+    ),
+    (FEED_OFF, " ".join(FEED_OFF.split())),
+    ("java.io.FileNotFoundException: no f.parquet\n\tat java.base/java.io.File.open(File.java)", "no f.parquet"),
+    ("nothing that we know", "nothing that we know"),
 )
 def test_what_spark_says_is_told_whole_and_without_classes_and_stacks(text: str, told: str) -> None:
     assert error_text(RuntimeError(text)) == told
 
 
-@pytest.mark.parametrize(
-    ("counts", "words"),
-    [
-        ({"null_keys": 1}, "warning: 1 source row with a null key was skipped"),
-        ({"null_keys": 2_000}, "warning: 2,000 source rows with a null key were skipped"),
-        ({"late": 1}, "1 source row arrived late: it is older than the stored row"),
-        ({"null_values": 1, "appended": 1}, "1 row of the stream has a null value and was ignored"),
-        ({"buffered": 1, "late": 1}, "1 row is buffered, waiting for matching rows"),
-        ({"null_keys": 1, "appended": 1}, "warning: 1 row was skipped: rows of the stream with a null look-up key"),
-        ({"null_keys": 2, "appended": 0}, "warning: 2 rows were skipped: rows of the stream with a null look-up key"),
-    ],
+@cases(
+    "counts, words",
+    ({"null_keys": 1}, "warning: 1 source row with a null key was skipped"),
+    ({"null_keys": 2_000}, "warning: 2,000 source rows with a null key were skipped"),
+    ({"late": 1}, "1 source row arrived late: it is older than the stored row"),
+    ({"null_values": 1, "appended": 1}, "1 row of the stream has a null value and was ignored"),
+    ({"buffered": 1, "late": 1}, "1 row is buffered, waiting for matching rows"),
+    ({"null_keys": 1, "appended": 1}, "warning: 1 row was skipped: rows of the stream with a null look-up key"),
+    ({"null_keys": 2, "appended": 0}, "warning: 2 rows were skipped: rows of the stream with a null look-up key"),
 )
 def test_skipped_rows_are_counted_in_words_that_fit(counts: dict[str, int], words: str) -> None:
     report = JoinReport(join="j", outcome="done", epoch=1, strategy="incremental", counts=counts)
     assert words in report.text()
 
 
-@pytest.mark.parametrize(
-    ("statement", "words"),
-    [
-        ("CREATE VIEW {} AS SELECT 1 AS k, 'a' AS v", "it is a view"),
-        ("CREATE TABLE {} (k INT, v STRING) USING parquet", "it is not a Delta table"),
-    ],
+@cases(
+    "statement, words",
+    ("CREATE VIEW {} AS SELECT 1 AS k, 'a' AS v", "it is a view"),
+    ("CREATE TABLE {} (k INT, v STRING) USING parquet", "it is not a Delta table"),
     ids=["view", "parquet"],
 )
 def test_a_source_that_is_no_delta_table_is_named_in_a_sentence(lake: Lake, statement: str, words: str) -> None:

@@ -1,6 +1,5 @@
 """
 What people who administer a lake do to tables: right epochs stay right, and every error names a command that works.
-
 Each test goes on, by the command that the message names, to a result that is what plain Spark SQL makes of the sources.
 """
 
@@ -22,36 +21,18 @@ from lakehouse.errors.errors import (
 )
 from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.session import session as sessions
-from lakehouse.session import writing
 from pipelines import Pipeline
 from tests.exact import application, held, plain
+from tests.killing import killed
 from tests.lake import JOIN, KEYED, Lake, only
 
 
-class Killed(BaseException):
-    """What stops a run at a write: nothing may catch it."""
-
-
-def stopped_at(write: str, action: Callable[[], object], when: str = "before") -> None:
-    """Kill what an action does before or after a write."""
-
-    def stop(moment: str, what: str) -> None:
-        if moment == when and what.startswith(write):
-            raise Killed
-
-    writing.observers.append(stop)
-    with pytest.raises(Killed):
-        action()
-    writing.observers.clear()
-
-
 def left_open(lake: Lake, at: str = "merge into result", when: str = "before") -> None:
-    """Leave an epoch open."""
-    stopped_at(at, lambda: lake.pipeline().run(lake.spark), when)
+    with killed(at, when):
+        lake.pipeline().run(lake.spark)
 
 
 def change(lake: Lake) -> None:
-    """Change a row, add one, and delete one of the left table."""
     lake.sql("UPDATE {left} SET v = 'A' WHERE k = 1")
     lake.sql("INSERT INTO {left} VALUES (9, 'n')")
     lake.sql("DELETE FROM {left} WHERE k = 3")
@@ -64,7 +45,6 @@ def is_right(lake: Lake) -> None:
 
 
 def alter(lake: Lake, name: str, **properties: str) -> None:
-    """Set properties of a table."""
     for key, value in properties.items():
         lake.sql(f"ALTER TABLE {{{name}}} SET TBLPROPERTIES ('delta.{key}' = '{value}')", name)
 
@@ -72,7 +52,7 @@ def alter(lake: Lake, name: str, **properties: str) -> None:
 # Sources that were put back
 
 
-@pytest.mark.parametrize("beyond", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("beyond", [False, True])
 def test_a_source_that_was_put_back_from_a_copy_is_another_one(loaded: Lake, tmp_path: Path, beyond: bool) -> None:
     """It has the recorded id, and reaches or passes the recorded version by other commits."""
     copy = tmp_path / "copy"
@@ -103,9 +83,7 @@ def test_a_copied_lake_goes_on_though_the_times_of_its_files_are_others(loaded: 
 
 
 @pytest.mark.slow
-def test_where_no_transaction_is_known_the_time_of_a_commit_tells_it_from_another_one(
-    loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_transaction_is_known_the_time_of_a_commit_tells_it_from_another_one(loaded, tmp_path, monkeypatch):
     """As where this process cannot read the files of a log."""
     monkeypatch.setattr("lakehouse.tables.identity.local_path", lambda _: None)
     copy = tmp_path / "copy"
@@ -206,7 +184,8 @@ def test_lakes_that_share_a_folder_of_stages_leave_each_other_s_alone(loaded: La
         pipelines[name] = lake.pipeline(sources=sources, beside=storage)
         pipelines[name].run(lake.spark)
     change(loaded)
-    stopped_at("merge into result", lambda: pipelines["one"].run(loaded.spark))
+    with killed("merge into result"):
+        pipelines["one"].run(loaded.spark)
     for _ in range(2):
         standard.sql("UPDATE {left} SET v = concat(v, '+')")
         pipelines["other"].run(standard.spark)
@@ -258,15 +237,12 @@ def restored(lake: Lake) -> None:
 
 
 def rows_deleted(lake: Lake) -> None:
-    """Take the rows of the join out of the ledger."""
     lake.sql(f"DELETE FROM {{{LEDGER}}} WHERE join_name = 'result'", LEDGER)
 
 
 @pytest.mark.parametrize(("forget", "error"), [(restored, ForeignWriter), (rows_deleted, NotLoaded)])
 @pytest.mark.deep
-def test_a_ledger_that_lost_rows_goes_on_above_the_numbers_that_delta_knows(
-    loaded: Lake, forget: Callable[[Lake], None], error: type[CannotContinue]
-) -> None:
+def test_a_ledger_that_lost_rows_goes_on_above_the_numbers_that_delta_knows(loaded, forget, error):
     change(loaded)
     loaded.pipeline().run(loaded.spark)
     forget(loaded)
@@ -377,7 +353,8 @@ LATEST = "(SELECT k, max(v) AS v FROM left GROUP BY k)"
 def breaks(lake: Lake) -> None:
     """Let an epoch of the KTable be broken: somebody's commit follows while it is open."""
     lake.sql("INSERT INTO {left} VALUES (1, 'b')")
-    stopped_at(f"merge into {STATE}", lambda: lake.pipeline(sources=OF_CHANGELOG).run(lake.spark), "after")
+    with killed(f"merge into {STATE}", "after"):
+        lake.pipeline(sources=OF_CHANGELOG).run(lake.spark)
     lake.sql(f"UPDATE {{{STATE}}} SET v = 'wrong' WHERE k = 2", STATE)
 
 
@@ -387,12 +364,11 @@ def changes_rows(lake: Lake) -> None:
 
 
 def is_recreated(lake: Lake) -> None:
-    """Drop the source and create it again with other rows."""
     shutil.rmtree(lake.path("left"))
     lake.create("left", "k INT, v STRING", "(1, 'n'), (5, 'm')")
 
 
-@pytest.mark.parametrize("happens", [breaks, changes_rows, pytest.param(is_recreated, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("happens", [breaks, changes_rows, is_recreated])
 @pytest.mark.slow
 def test_a_backfill_reconciles_a_ktable_that_cannot_go_on(standard: Lake, happens: Callable[[Lake], None]) -> None:
     standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)

@@ -60,7 +60,6 @@ def publish(lake: Lake, stage: Stage, fence: Fence, base: int, *, still_open: bo
 
 @pytest.fixture
 def target(lake: Lake) -> Lake:
-    """A lake with a table `t` of k and v."""
     lake.create("t", "k INT, v STRING", "(1, 'a'), (2, 'b')", enableDeletionVectors="true")
     return lake
 

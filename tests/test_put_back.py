@@ -21,7 +21,7 @@ def _after(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
 @pytest.fixture
 def after(_after: tuple[Everything, Path], tmp_path: Path) -> tuple[Everything, Path]:
     lake, copy = _after
-    return Everything(lake.spark, lake.copy(tmp_path / "lake").folder), copy
+    return lake.copy(tmp_path / "lake"), copy
 
 
 def is_refused(lake: Lake, pipeline: Pipeline, join: str, name: str) -> None:
@@ -34,9 +34,7 @@ def is_refused(lake: Lake, pipeline: Pipeline, join: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("on_top", ["ALTER TABLE {result} SET TBLPROPERTIES (a = 'b')", "DELETE FROM {result}"])
-def test_a_result_that_was_put_back_is_refused_and_mended_by_a_backfill(
-    loaded: Lake, tmp_path: Path, on_top: str
-) -> None:
+def test_a_result_that_was_put_back_is_refused_and_mended_by_a_backfill(loaded, tmp_path, on_top):
     spark, pipeline = loaded.spark, loaded.pipeline()
     copy = loaded.copy(tmp_path / "copy").folder
     loaded.sql("INSERT INTO {left} VALUES (7, 'g')")
@@ -55,7 +53,7 @@ def test_every_table_of_ours_that_was_put_back_is_refused(after: tuple[Everythin
     """Changelogs, results of streams, buffered rows and KTables, each in a lake of its own."""
     whole, copy = after
     for name in ("result__changelog", "seen", "met", "met__state", "moves__state"):
-        lake = Everything(whole.spark, whole.copy(tmp_path / name).folder)
+        lake = whole.copy(tmp_path / name)
         pipeline, join = lake.joins(), lake.JOIN_OF[name]
         put_back(lake, name, copy)
         lake.sql(f"ALTER TABLE {{{name}}} SET TBLPROPERTIES (a = 'b')", name)

@@ -16,7 +16,6 @@ MARKERS = ("deep", "slow")
 
 
 def rings() -> dict[str, str]:
-    """Return the expression with which each target of `make` selects tests."""
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"]
     (default,) = re.findall(r"-m '([^']*)'", options)
     targets = re.findall(r"^(test[\w-]*):.*\n\t\$\(PYTEST\)(?: -m \"(.*)\")?$", (ROOT / "Makefile").read_text(), re.M)
@@ -24,7 +23,6 @@ def rings() -> dict[str, str]:
 
 
 def is_selected(expression: str, markers: dict[str, bool]) -> bool:
-    """Return whether an expression selects a test with some markers."""
     return not expression or bool(eval(expression, {}, markers))
 
 
@@ -38,8 +36,6 @@ def test_every_test_is_in_one_ring_and_all_are_in_the_last(has: tuple[bool, ...]
 
 
 class Case:
-    """A collected case of a test that starts Spark."""
-
     def __init__(self, nodeid: str, *markers: str, tables: bool = False) -> None:
         self.nodeid, self.markers = nodeid, [*markers]
         self.fixturenames = ("spark", "lake", "tmp_path") if tables else ("spark",)

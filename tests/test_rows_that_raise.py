@@ -10,6 +10,7 @@ from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import run_joins
 from pipelines.report import JoinReport
+from tests.cases import cases
 from tests.epochs.lookup.clicks import begin, commit_at
 from tests.lake import Lake, only
 
@@ -83,9 +84,7 @@ def test_verify_and_a_backfill_name_the_row_of_two_inputs(orders: Lake) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, pytest.param(200, marks=pytest.mark.deep)])
-def test_a_stream_passes_the_row_by_a_changed_statement_without_losing_its_history(
-    orders: Lake, rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_passes_the_row_by_a_changed_statement_without_losing_its_history(orders, rows, monkeypatch):
     """The rows that met the table as it was stay as they are."""
     spark = orders.spark
     if rows > 1:  # the rows of the result are computed where they are appended
@@ -112,15 +111,13 @@ def test_a_stream_passes_the_row_by_a_changed_statement_without_losing_its_histo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@cases(
     "statement",
-    [
-        "SELECT o.id, c.name, p.name AS past, 100 DIV o.amount AS n FROM orders o LEFT JOIN customers c "
-        "ON o.customer = c.id LEFT JOIN past p ON o.id = p.id",
-        "SELECT o.id, c.id AS customer, 100 DIV o.amount AS n FROM orders o LEFT JOIN customers c ON o.t = c.name",
-        "SELECT o.id, p.id AS other, 100 DIV o.amount AS n FROM orders o FULL JOIN past p ON o.customer = p.id + 1",
-        "SELECT o.id, p.name, 100 DIV o.amount AS n FROM orders o JOIN past p USING (id)",
-    ],
+    "SELECT o.id, c.name, p.name AS past, 100 DIV o.amount AS n FROM orders o LEFT JOIN customers c "
+    "ON o.customer = c.id LEFT JOIN past p ON o.id = p.id",
+    "SELECT o.id, c.id AS customer, 100 DIV o.amount AS n FROM orders o LEFT JOIN customers c ON o.t = c.name",
+    "SELECT o.id, p.id AS other, 100 DIV o.amount AS n FROM orders o FULL JOIN past p ON o.customer = p.id + 1",
+    "SELECT o.id, p.name, 100 DIV o.amount AS n FROM orders o JOIN past p USING (id)",
     ids=["star", "many to many", "many to many, outer", "table-table"],
 )
 def test_the_row_of_every_kind_of_join_is_named_and_a_mended_row_passes(orders: Lake, statement: str) -> None:

@@ -11,6 +11,7 @@ import yaml
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.cli import main
 from pipelines.language import load
+from tests.cases import cases
 from tests.lake import JOIN, KEYED, Lake
 
 SECRET = "hunter2-s3cr3t"
@@ -18,7 +19,6 @@ SETTINGS = ("fs.s3a.secret.key", "fs.azure.account.key", "spark.lakejoin.passwor
 
 
 def content(sql: str = JOIN, *, of_source: Mapping[str, Any] | None = None, **options: Any) -> dict[str, Any]:
-    """Give a pipeline file without faults, but for what is put in."""
     sources: dict[str, Any] = {name: {"key": key} for name, key in KEYED.items()}
     sources["left"].update(of_source or {})
     joins = {"result": {"sql": sql, **options}}
@@ -26,7 +26,6 @@ def content(sql: str = JOIN, *, of_source: Mapping[str, Any] | None = None, **op
 
 
 def refused(folder: Path, said: Mapping[str, Any] | str, variables: Mapping[str, str] | None = None) -> str:
-    """Load a pipeline file that is not to be taken, and give what is said of it."""
     file = folder / "lakejoin.yml"
     file.write_text(said if isinstance(said, str) else yaml.safe_dump(said, sort_keys=False))
     with pytest.raises(PipelineFileError) as error:
@@ -34,17 +33,15 @@ def refused(folder: Path, said: Mapping[str, Any] | str, variables: Mapping[str,
     return error.value.message
 
 
-@pytest.mark.parametrize(
+@cases(
     "tagged",
-    [
-        "!!python/object/apply:os.mkdir [{made}]",
-        "!!python/object/new:os.mkdir [{made}]",
-        "!!python/object/apply:subprocess.check_call [[mkdir, {made}]]",
-        "!!python/object:pathlib.Path {{}}",
-        "!!python/name:os.system",
-        "!!python/module:os",
-        "!anything {made}",
-    ],
+    "!!python/object/apply:os.mkdir [{made}]",
+    "!!python/object/new:os.mkdir [{made}]",
+    "!!python/object/apply:subprocess.check_call [[mkdir, {made}]]",
+    "!!python/object:pathlib.Path {{}}",
+    "!!python/name:os.system",
+    "!!python/module:os",
+    "!anything {made}",
 )
 def test_a_tag_of_yaml_makes_no_object_and_calls_nothing(tmp_path: Path, tagged: str) -> None:
     made = tmp_path / "made"
@@ -82,34 +79,26 @@ def test_no_sql_of_the_file_reaches_java_classes_or_files(tmp_path: Path, call: 
 
 
 def where(condition: str, parser: str = "spark") -> dict[str, Any]:
-    """Give an expectation about the rows that meet a condition."""
     return {
-        "expect_column_values_to_not_be_null": {
-            "column": "v",
-            "row_condition": condition,
-            "condition_parser": parser,
-        }
+        "expect_column_values_to_not_be_null": {"column": "v", "row_condition": condition, "condition_parser": parser}
     }
 
 
 def rows_of(query: str) -> dict[str, Any]:
-    """Give the expectation that a query finds no rows."""
     return {"unexpected_rows_expectation": {"unexpected_rows_query": query}}
 
 
-@pytest.mark.parametrize(
+@cases(
     "statement",
-    [
-        "DROP TABLE {batch}",
-        "DELETE FROM {batch}",
-        "INSERT INTO other SELECT * FROM {batch}",
-        "FROM {batch} INSERT INTO other SELECT *",
-        "SELECT l.k FROM {batch}; DROP TABLE other",
-        "SET spark.sql.ansi.enabled = false",
-        "ADD JAR '/tmp/x.jar'",
-        "EXECUTE IMMEDIATE 'DROP TABLE other'",
-        "SELECT TRANSFORM(k) USING 'sh' AS (y) FROM {batch}",
-    ],
+    "DROP TABLE {batch}",
+    "DELETE FROM {batch}",
+    "INSERT INTO other SELECT * FROM {batch}",
+    "FROM {batch} INSERT INTO other SELECT *",
+    "SELECT l.k FROM {batch}; DROP TABLE other",
+    "SET spark.sql.ansi.enabled = false",
+    "ADD JAR '/tmp/x.jar'",
+    "EXECUTE IMMEDIATE 'DROP TABLE other'",
+    "SELECT TRANSFORM(k) USING 'sh' AS (y) FROM {batch}",
 )
 def test_sql_of_the_file_is_one_query(tmp_path: Path, statement: str) -> None:
     """Statement of a join or query of an expectation: nothing that changes a table, a session or runs a program."""
@@ -159,7 +148,6 @@ def held(lake: Lake) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture
 def with_secrets(standard: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
-    """Give a lake beside a session and an environment that hold credentials."""
     for name in SETTINGS:
         standard.spark.conf.set(name, SECRET)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
@@ -170,9 +158,7 @@ def with_secrets(standard: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[La
         standard.spark.conf.unset(name)
 
 
-def test_a_secret_stands_in_no_log_no_report_and_no_file_of_the_lake(
-    with_secrets: Lake, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_secret_stands_in_no_log_no_report_and_no_file_of_the_lake(with_secrets, capfd):
     """Of a load, a run, a refused run and what tells of them."""
     lake, told = with_secrets, []
     given = ["-f", str(lake.file)]

@@ -13,7 +13,6 @@ from tests.lake import Lake
 
 
 def submitted(tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command of ours as a Spark application."""
     application = tmp_path / "job.py"
     application.write_text("from pipelines.cli import job\n\njob()\n")
     given = {name: LOCAL_SETTINGS[name] for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")}

@@ -1,9 +1,8 @@
 """
-Joins of any cardinality over tables of TPC-H, kept up to date over refreshes.
-
-The tables have the ratios, keys and gaps of the specification at scale 0.1: a third of the customers have no order, of
-32 order keys 8 are used, each part has four suppliers. A refresh inserts orders and deletes as many, each a thousandth
-of all; further changes come to the tables that the refresh functions of the specification leave alone.
+Joins of any cardinality over tables of TPC-H, kept up to date over refreshes. The tables have the ratios, keys and gaps
+of the specification at scale 0.1: a third of the customers have no order, of 32 order keys 8 are used, each part has
+four suppliers. A refresh inserts orders and deletes as many, each a thousandth of all; further changes come to the
+tables that the refresh functions of the specification leave alone.
 """
 
 from collections.abc import Iterator
@@ -101,7 +100,6 @@ def _refresh(turn: int) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    """Give the tables before any refresh."""
     found = Lake(spark, tmp_path_factory.mktemp("tpch"))
     with_feed = "USING delta TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
     for name, query in TABLES.items():

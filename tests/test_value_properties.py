@@ -1,7 +1,6 @@
 """
-Any value of any Delta type, under any settings of the application: a result is what plain Spark SQL makes of it.
-
-The tables hold a column of each type, as key, reference, value and inside expressions, under names of any characters.
+Any value of any Delta type, under any settings of the application: a result is what plain Spark SQL makes of it. The
+tables hold a column of each type, as key, reference, value and inside expressions, under names of any characters.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.session.session import own_session
 from lakehouse.values.sqltext import quote, text
+from tests.cases import cases
 from tests.exact import WAYS, application, held, plain
 from tests.lake import Lake, only
 
@@ -81,7 +81,6 @@ NAMES = ("$", "${x}", "{0}", "a.b", "it's", '"', "\\", "\\u0041", "`", "x y", "Ã
 
 
 def named(pools: Iterable[str], prefix: str) -> dict[str, str]:
-    """Name a column for each type of the pools."""
     return {f"{prefix}{number}{NAMES[number % len(NAMES)]}": kind for number, kind in enumerate(pools)}
 
 
@@ -96,28 +95,23 @@ class Typed(Lake):
         self.keys, self.values = named(keys, "k"), named(values, "v")
 
     def make(self) -> None:
-        """Create the tables, with the first rows."""
         columns = ", ".join(f"{quote(name)} {kind}" for name, kind in (self.keys | self.values).items())
         for name in ("left", "right", "further", "events", "answers", "log"):
             self.create(name, f"n INT, seq INT, {columns}", **{"columnMapping.mode": "name"})
             self.insert(name, range(ROWS))
 
     def drawn(self) -> str:
-        """Draw a value for each column, now and then null."""
         pools = [(POOLS | MAPS)[kind] for kind in self.values.values()]
         return ", ".join("NULL" if self._random.random() < 0.1 else self._random.choice(pool) for pool in pools)
 
     def key(self, number: int) -> str:
-        """Return the key of a number: a value of each type."""
         return ", ".join(POOLS[kind][number % len(POOLS[kind])] for kind in self.keys.values())
 
     def insert(self, name: str, numbers: range, seq: int = 0) -> None:
-        """Insert a row for each number."""
         rows = [f"SELECT {number}, {seq}, {self.key(number)}, {self.drawn()}" for number in numbers]
         self.sql(f"INSERT INTO {{{name}}} {' UNION ALL '.join(rows)}", name)
 
     def change(self) -> None:
-        """Change, add and remove rows of the tables, and add rows to the streams."""
         for name in ("left", "right", "further"):
             for number in self._random.sample(range(ROWS), 3):
                 column = self._random.choice(list(self.values))
@@ -132,16 +126,6 @@ class Typed(Lake):
 
 
 class Case(NamedTuple):
-    """
-    A join of the tables.
-
-    Args:
-        sql: Its statement.
-        sources: Its sources.
-        plain: The same in plain Spark SQL.
-        own: The columns of the result beside those of the statement.
-    """
-
     sql: str
     sources: dict[str, Any]
     plain: str
@@ -157,7 +141,6 @@ def shown(alias: str, prefix: str, values: Iterable[str]) -> str:
 
 
 def same(left: str, right: str, key: Iterable[str]) -> str:
-    """Compare two inputs by all columns of a key."""
     return " AND ".join(f"{left}.{quote(name)} = {right}.{quote(name)}" for name in key)
 
 
@@ -165,7 +148,6 @@ STREAMED, PAIRED = ("_epoch", "_position"), ("_epoch", "_position", "_left_row",
 
 
 def case(join: str, keys: Sequence[str], values: Sequence[str]) -> Case:
-    """Return a join of a kind over tables with these columns."""
     key = ["n", *keys]
     own, both = ", ".join(f"l.{quote(name)}" for name in key), f"{shown('l', 'l', values)}, {shown('r', 'r', values)}"
     meets = f"r ON {same('l', 'r', key)}"
@@ -224,24 +206,20 @@ def holds(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("join", "way", "part"),
-    [
-        ("star", "literals", 2),
-        ("events_looked_up", "small", 2),
-        ("two_streams", "many", 0),
-        ("of_changelog", "small", 1),
-        *(pytest.param("by_key", "literals", part, marks=pytest.mark.slow) for part in range(3)),
-        *(pytest.param("looked_up", "many", part, marks=pytest.mark.slow) for part in range(3)),
-        *(pytest.param("star", "many", part, marks=pytest.mark.slow) for part in (0, 1)),
-        *(pytest.param("events_looked_up", "small", part, marks=pytest.mark.slow) for part in (0, 1)),
-        *(pytest.param("two_streams", "small", part, marks=pytest.mark.slow) for part in (1, 2)),
-        *(pytest.param("of_changelog", "literals", part, marks=pytest.mark.slow) for part in (0, 2)),
-    ],
+@cases(
+    "join, way, part",
+    ("star", "literals", 2),
+    ("events_looked_up", "small", 2),
+    ("two_streams", "many", 0),
+    ("of_changelog", "small", 1),
+    *(("by_key", "literals", part) for part in range(3)),
+    *(("looked_up", "many", part) for part in range(3)),
+    *(("star", "many", part) for part in (0, 1)),
+    *(("events_looked_up", "small", part) for part in (0, 1)),
+    *(("two_streams", "small", part) for part in (1, 2)),
+    *(("of_changelog", "literals", part) for part in (0, 2)),
 )
-def test_a_result_is_what_spark_makes_of_any_values(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, join: str, way: str, part: int
-) -> None:
+def test_a_result_is_what_spark_makes_of_any_values(spark, tmp_path, monkeypatch, join, way, part):
     """Every kind of join with every type as value, and as key or reference."""
     WAYS[way](monkeypatch)
     keys = KINDS[part + (3 if join in ("looked_up", "star") else 0) :: 6]
@@ -339,7 +317,7 @@ def follows(lake: Lake, first: Mapping[str, str], second: Mapping[str, str]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [3, 4])
 def test_two_runs_under_two_applications_give_the_result_of_one(sensitive: Lake, tmp_path: Path, number: int) -> None:
     """All settings at once, but for those that exclude each other."""
     union = {name: value for settings in APPLICATIONS[number::2] for name, value in settings.items()}
@@ -349,7 +327,5 @@ def test_two_runs_under_two_applications_give_the_result_of_one(sensitive: Lake,
 @pytest.mark.slow
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(first=st.sampled_from(APPLICATIONS), second=st.sampled_from(APPLICATIONS))
-def test_two_runs_under_any_two_applications_give_the_result_of_one(
-    sensitive: Lake, tmp_path_factory: pytest.TempPathFactory, first: dict[str, str], second: dict[str, str]
-) -> None:
+def test_two_runs_under_any_two_applications_give_the_result_of_one(sensitive, tmp_path_factory, first, second):
     follows(sensitive.copy(tmp_path_factory.mktemp("two") / "lake"), first, second)

@@ -1,6 +1,5 @@
 """
 Values arrive in a result as their tables hold them: CHAR, `${...}`, backslashes, large maps, invalid UTF-8, old dates.
-
 Each test is named in the table of `tests/README.md`, with what was wrong before.
 """
 
@@ -16,6 +15,7 @@ from lakehouse.errors.errors import DefinitionChanged, FeedUnavailable, Lakejoin
 from lakehouse.session import session as sessions
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview
+from tests.cases import cases
 from tests.exact import WAYS, application, held, plain
 from tests.lake import Lake, only
 
@@ -27,14 +27,12 @@ BAD = "CAST(X'{}' AS STRING)"
 
 @pytest.fixture(params=[way if way == "literals" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Take one of the ways of an epoch."""
     WAYS[request.param](monkeypatch)
     return str(request.param)
 
 
 @pytest.fixture
 def fresh(spark: SparkSession, tmp_path: Path) -> Lake:
-    """Give a lake without tables."""
     return Lake(spark, tmp_path)
 
 
@@ -54,7 +52,6 @@ def _padded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> La
 
 @pytest.fixture
 def padded(_padded: Lake, tmp_path: Path) -> Lake:
-    """Give a lake with CHAR columns of several lengths."""
     return _padded.copy(tmp_path / "padded")
 
 
@@ -110,7 +107,7 @@ PADDED = (
 """Statements that compare CHAR columns as Spark pads them, each with what the message says."""
 
 
-@pytest.mark.parametrize("kind", ["table", pytest.param("stream", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["table", "stream"])
 def test_comparisons_that_pad_char_columns_are_refused_before_anything_is_written(padded: Lake, kind: str) -> None:
     sources = {"left": {"key": "k", "kind": kind}, "right": "k", "wide": "k"}
     before = padded.versions()
@@ -163,18 +160,16 @@ ODD = ("${name}", "${env:HOME}", "x\\y", "\\u0041", "it's", '"q"', "a`b", "$", "
 
 
 def odd_keys(lake: Lake, prefix: str) -> Any:
-    """Make a frame of one row for each odd text."""
     return lake.spark.createDataFrame([(text, f"{prefix}{n}") for n, text in enumerate(ODD)], "k STRING, v STRING")
 
 
-@pytest.mark.parametrize(
+@cases(
     "inherited",
-    [pytest.param({}, marks=pytest.mark.slow), {"spark.sql.parser.escapedStringLiterals": "true"}],
+    pytest.param({}, marks=pytest.mark.slow),
+    {"spark.sql.parser.escapedStringLiterals": "true"},
     ids=["plain", "escaped"],
 )
-def test_keys_with_dollars_and_backslashes_are_looked_up_as_they_are(
-    fresh: Lake, way: str, inherited: dict[str, str]
-) -> None:
+def test_keys_with_dollars_and_backslashes_are_looked_up_as_they_are(fresh, way, inherited):
     """`${name}` was looked up as the empty string, and `x\\y` not at all under an application's setting."""
     fresh.create("left", "k STRING, r STRING")
     fresh.create("right", "k STRING, v STRING")
@@ -237,9 +232,7 @@ def test_no_run_goes_on_where_texts_cannot_be_kept_as_they_are(standard: Lake, m
         standard.pipeline().run(standard.spark)
 
 
-def test_a_setting_that_the_runtime_keeps_is_part_of_the_definition(
-    loaded: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_setting_that_the_runtime_keeps_is_part_of_the_definition(loaded, monkeypatch):
     """A static setting cannot be set by any session; the result was not made under its value."""
     monkeypatch.setitem(sessions.FIXED, "spark.sql.warehouse.dir", "elsewhere")
     with pytest.raises(DefinitionChanged):
@@ -276,14 +269,12 @@ BY_KEY = f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.k = r.k"
 BY_REFERENCE = f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.r = r.k"
 
 
-@pytest.mark.parametrize(
-    ("join", "changelog"),
-    [
-        (BY_KEY, False),
-        pytest.param(BY_REFERENCE, True, marks=pytest.mark.slow),
-        pytest.param(BY_KEY, True, marks=pytest.mark.slow),
-        pytest.param(BY_REFERENCE, False, marks=pytest.mark.slow),
-    ],
+@cases(
+    "join, changelog",
+    (BY_KEY, False),
+    pytest.param(BY_REFERENCE, True, marks=pytest.mark.slow),
+    pytest.param(BY_KEY, True, marks=pytest.mark.slow),
+    pytest.param(BY_REFERENCE, False, marks=pytest.mark.slow),
     ids=["by_key", "by_reference-changelog", "by_key-changelog", "by_reference"],
 )
 @pytest.mark.deep
@@ -327,9 +318,7 @@ def test_a_stream_shows_values_that_the_feed_distorts_as_they_are(fresh: Lake, w
 
 
 @pytest.mark.slow
-def test_too_many_distorted_commits_of_a_table_begin_the_result_anew(
-    fresh: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_distorted_commits_of_a_table_begin_the_result_anew(fresh, monkeypatch):
     """A stream meets each version of a row; the command that the message names goes on to a right result."""
     monkeypatch.setattr(limits, "DISTORTED_COMMITS", 1)
     row = damaged(fresh)
@@ -399,10 +388,7 @@ def test_a_distorted_event_that_changes_later_is_added_once_as_it_came(fresh: La
 def test_a_stream_meets_rows_of_a_changelog_source_that_the_feed_distorts(fresh: Lake) -> None:
     row = damaged(fresh)
     fresh.create("events", "id INT, t STRING")
-    sources = {
-        "left": {"key": "t", "kind": "changelog", "order_by": "r"},
-        "events": {"key": "id", "kind": "stream"},
-    }
+    sources = {"left": {"key": "t", "kind": "changelog", "order_by": "r"}, "events": {"key": "id", "kind": "stream"}}
     sql = "SELECT e.id, CAST(l.m AS STRING) AS m, l.k FROM events e LEFT JOIN left l ON e.t = l.t"
     pipeline = fresh.pipeline(sql, sources)
     fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 1 UNION ALL SELECT {row('2', 'q', 'FF')}, 1")
@@ -443,12 +429,10 @@ def test_two_streams_show_values_that_the_feed_distorts_as_they_are(fresh: Lake)
 # Settings of the application
 
 
-@pytest.mark.parametrize(
+@cases(
     "inherited",
-    [
-        {"spark.sql.legacy.castComplexTypesToString.enabled": "true"},
-        {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS"},
-    ],
+    {"spark.sql.legacy.castComplexTypesToString.enabled": "true"},
+    {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS"},
     ids=lambda settings: next(iter(settings)),
 )
 @pytest.mark.deep

@@ -18,7 +18,6 @@ KINDS = ("INT", "STRING", "DOUBLE")
 
 
 def assigned(statement: str) -> list[str]:
-    """Return the columns that a MERGE assigns in its updates."""
     return re.findall(r"t\.`(\w+)` = s\.after", statement.partition("UPDATE SET")[2].partition("WHEN")[0])
 
 

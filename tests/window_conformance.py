@@ -37,14 +37,12 @@ class Compared(NamedTuple):
 
 
 def case_of(line: Mapping[str, Any]) -> Case:
-    """Take the line of a join of two streams apart."""
     if "level" not in line:
         return kafka_streams.case_of(line)
     return hazelcast.case_of(line) if line["level"] == "processor" else Statement(line["id"], line)
 
 
 def why_skipped(case: Case) -> str | None:
-    """Say why a case cannot be run, or None if it can."""
     if isinstance(case, Statement):
         is_ours = joins_of(case.vector["params"]["sql"])
         return None if is_ours else "a statement other than a join of streams with watermarks"

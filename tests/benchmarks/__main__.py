@@ -37,7 +37,6 @@ SINGLE: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def main() -> None:
-    """Run one benchmark."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("name", choices=[*JOINS, *SINGLE, "stream_table", "stream_stream"])
     parser.add_argument("--rows", type=int, default=1_000_000)

@@ -10,7 +10,6 @@ DIMENSIONS = {"planes": 200_000, "customers": 50_000, "products": 10_000, "store
 
 
 def table_table(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
-    """Join two tables by one key; both change."""
     left, right = (WIDE * 2 // 3 - 1, WIDE // 3) if width == "wide" else (3, 2)
     sources = (Source("orders", rows, left), Source("payments", rows, right))
     return Workload(
@@ -23,10 +22,8 @@ def table_table(rows: int, changes: int, shape: Shape, width: Width) -> Workload
 
 def foreign_key(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
     """
-    Join orders with their customers, of whom each has 20 on average; customers change.
-
-    The orders of a customer lie anywhere, but together where the shape is recent, and are very many for the first
-    customers where it is skewed.
+    Join orders with their customers, of whom each has 20 on average; customers change. The orders of a customer lie
+    anywhere, but together where the shape is recent, and are very many for the first customers where it is skewed.
     """
     left, right = (WIDE * 2 // 3 - 2, WIDE // 3) if width == "wide" else (3, 2)
     parents = max(rows // FAN_OUT, 1)
@@ -49,9 +46,8 @@ def foreign_key(rows: int, changes: int, shape: Shape, width: Width) -> Workload
 
 def many(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
     """
-    Keep all customers with their orders, of which each has four on average, anywhere in the table.
-
-    Orders change, and a fifth as many customers.
+    Keep all customers with their orders, of which each has four on average, anywhere in the table. Orders change, and a
+    fifth as many customers.
     """
     left, right = (WIDE // 3, WIDE * 2 // 3 - 2) if width == "wide" else (2, 3)
     parents = max(rows // 4, 1)
@@ -82,10 +78,7 @@ def star(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
     outputs = ", ".join(_values(source.name, source) for source in dimensions)
     small = {source.name: 1 for source in dimensions}
     return Workload(
-        (facts, *dimensions),
-        f"SELECT f.*, {outputs} FROM {{facts}} f {joins}",
-        {"facts": changes, **small},
-        shape,
+        (facts, *dimensions), f"SELECT f.*, {outputs} FROM {{facts}} f {joins}", {"facts": changes, **small}, shape
     )
 
 

@@ -20,17 +20,7 @@ def in_small_files(lake: Lake, name: str, files: int) -> None:
 
 
 def rewrite_each_file(lake: Lake, name: str, column: str) -> int:
-    """
-    Add 1 to a column of all rows of each file by one commit a file, as a copy-on-write UPDATE does.
-
-    Args:
-        lake: The lake.
-        name: The table; its newest commit has added all its files.
-        column: A column of integers.
-
-    Returns:
-        How many commits that were.
-    """
+    """Add 1 to a column of all rows of each file by one commit a file, as a copy-on-write UPDATE does."""
     folder = Path(lake.path(name))
     version = lake.version(name)
     actions = map(json.loads, (folder / "_delta_log" / f"{version:020}.json").read_text().splitlines())

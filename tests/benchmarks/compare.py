@@ -29,19 +29,7 @@ class Run:
 
 
 def compare(meter: Meter, lake: Lake, workload: Workload, ways: Sequence[str], repeat: int) -> dict[str, Any]:
-    """
-    Time the ways in the same rounds, after one round that only warms the session.
-
-    Args:
-        meter: Reads what actions cost.
-        lake: An empty lake.
-        workload: The join and its changes.
-        ways: Which of ctas, full, recipe and lakejoin; the last always.
-        repeat: How many rounds count.
-
-    Returns:
-        The fields of the benchmark's line: medians of the seconds, and the counts of lakejoin's median run.
-    """
+    """Time the ways in the same rounds, after one round that only warms the session."""
     workload.fill(lake)
     pipeline = pipeline_of(lake, workload)
     only(pipeline.run(lake.spark))
@@ -82,7 +70,6 @@ def medians(seconds: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def ratio(of: Mapping[str, float], one: str, other: str) -> float:
-    """Divide the median of one way by that of another."""
     return round(of[f"{one}_s"] / of[f"{other}_s"], 2)
 
 
@@ -92,7 +79,6 @@ def account(cost: Cost, report: JoinReport) -> dict[str, Any]:
 
 
 def pipeline_of(lake: Lake, workload: Workload) -> Pipeline:
-    """Write the pipeline file of a workload."""
     return lake.pipeline(workload.statement(), workload.keys)
 
 

@@ -15,9 +15,8 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Cost:
     """
-    Seconds and Spark's own counts; files and bytes are those of tables, their logs and stages together.
-
-    Bytes read are the sizes of the files that scans opened, whatever part of them they needed.
+    Seconds and Spark's own counts; files and bytes are those of tables, their logs and stages together. Bytes read are
+    the sizes of the files that scans opened, whatever part of them they needed.
     """
 
     seconds: float
@@ -32,25 +31,16 @@ class Cost:
     """Bytes that each task of the stage with most of them read from a shuffle."""
 
     def counts(self) -> dict[str, int]:
-        """Give the numbers but the seconds."""
         return {name: value for name, value in asdict(self).items() if name not in ("seconds", "scanned", "shuffled")}
 
 
 class Meter:
-    """
-    Reads what actions cost from Spark's event log.
-
-    Args:
-        folder: Where Spark writes its event log; empty before the session starts.
-    """
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._names: dict[int, str] = {}
 
     @property
     def settings(self) -> dict[str, str]:
-        """Settings that the session has to be started with."""
         return {
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": self._folder.as_uri(),
@@ -59,7 +49,6 @@ class Meter:
         }
 
     def measure(self, spark: SparkSession, action: Callable[[], T]) -> tuple[Cost, T]:
-        """Run an action and tell what it cost."""
         list(self._events(spark, 0))
         start_at = self._log(spark).stat().st_size
         start = time.monotonic()
@@ -71,7 +60,6 @@ class Meter:
         return next(self._folder.glob(f"{spark.sparkContext.applicationId}*"))
 
     def _events(self, spark: SparkSession, offset: int) -> Iterator[dict[str, Any]]:
-        """Give the events since an offset, once Spark has written all of them."""
         log, size = self._log(spark), -1
         while size != (size := log.stat().st_size):
             time.sleep(0.3)
@@ -83,7 +71,6 @@ class Meter:
                 yield event
 
     def _learn(self, event: dict[str, Any]) -> None:
-        """Remember what the counters of an execution's plan are called."""
         for node in _nodes(event):
             for metric in node["metrics"]:
                 self._names[metric["accumulatorId"]] = metric["name"]
@@ -128,7 +115,6 @@ def _shuffled(events: list[dict[str, Any]]) -> tuple[int, ...]:
 
 
 def _nodes(event: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Give the nodes of the plan that an event brings."""
     nodes = [event["sparkPlanInfo"]] if "sparkPlanInfo" in event else []
     while nodes:
         node = nodes.pop()

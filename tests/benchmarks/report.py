@@ -29,7 +29,6 @@ MILLION = 1_000_000
 
 
 def growth(rows: int, changes: int) -> list[str]:
-    """Give the arguments of a benchmark of full recompute and lakejoin alone."""
     sizes = ["--rows", str(rows), "--changes", str(changes)]
     return ["table_table", *sizes, "--shape", "recent", "--ways", "full,lakejoin", "--repeat", "1"]
 
@@ -64,7 +63,6 @@ GROUPS: dict[str, list[list[str]]] = {
 
 
 def main() -> None:
-    """Measure, draw, write."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.report", description=__doc__)
     parser.add_argument("--only", choices=[*GROUPS, "none"])
     only = parser.parse_args().only
@@ -84,7 +82,6 @@ def main() -> None:
 
 
 def grouped() -> dict[str, list[dict[str, Any]]]:
-    """Give the recorded lines by group."""
     lines = _recorded()
     return {group: [lines[tuple(each)] for each in all_ if tuple(each) in lines] for group, all_ in GROUPS.items()}
 
@@ -92,30 +89,15 @@ def grouped() -> dict[str, list[dict[str, Any]]]:
 def summary(found: dict[str, list[dict[str, Any]]]) -> str:
     """Return the part of README.md: how lakejoin compares, where it is slower, and the plot."""
     ratio = [
-        [
-            _words(line),
-            f"{line['ctas_s']:.1f}",
-            f"{line['full_s']:.1f}",
-            f"{line['recipe_s']:.1f}",
-            f"**{line['lakejoin_s']:.1f}**",
-            f"{line['spark_jobs']}",
-            f"{line['ratio_full']:.1f}",
-            f"{line['ratio_recipe']:.1f}",
-            f"{line['feed_rows']:,} / {line['needed_feed_rows']:,}",
-        ]
+        "{name}, {width}, {rows:,} rows, {changes:,} {shape} changes | {ctas_s:.1f} | {full_s:.1f} | {recipe_s:.1f} | "
+        "**{lakejoin_s:.1f}** | {spark_jobs} | {ratio_full:.1f} | {ratio_recipe:.1f} | "
+        "{feed_rows:,} / {needed_feed_rows:,}".format_map(line)
         for line in found["compare"]
     ]
-    head = [
-        "case",
-        "CTAS s",
-        "full s",
-        "recipe s",
-        "lakejoin s",
-        "its Spark jobs",
-        "full / lakejoin",
-        "recipe / lakejoin",
-        "feed rows / needed",
-    ]
+    head = (
+        "case | CTAS s | full s | recipe s | lakejoin s | its Spark jobs | full / lakejoin | recipe / lakejoin | "
+        "feed rows / needed"
+    )
     parts = [_measured(found, *GROUPS), _table(head, ratio)]
     named = {"backfill", "many", "overhead", "stream_table", "stream_stream"}
     if found["rows"] and found["changes"] and named <= {line["name"] for line in found["cases"]}:
@@ -164,23 +146,15 @@ def _range(lines: Sequence[dict[str, Any]], name: str, digits: int = 1) -> str:
 def details(found: dict[str, list[dict[str, Any]]]) -> str:
     """Return the part of `tests/README.md`: every figure that README.md does not show, and those of the plot."""
     grown = [
-        [
-            f"{line['rows']:,}",
-            f"{line['changes']:,}",
-            f"{line['full_s']:.1f}",
-            f"{line['lakejoin_s']:.1f}",
-            f"{line['spark_jobs']}",
-        ]
+        "{rows:,} | {changes:,} | {full_s:.1f} | {lakejoin_s:.1f} | {spark_jobs}".format_map(line)
         for line in (*found["rows"], *found["changes"])
     ]
     single = [row for line in found["cases"] for row in _single(line)]
     parts = [_measured(found, "cases", "rows", "changes")]
     if single:
-        parts.append(_table(["case", "seconds", "ratio"], single))
+        parts.append(_table("case | seconds | ratio", single))
     if grown:
-        parts.append(
-            _table(["rows of each table", "changes (recent)", "full s", "lakejoin s", "its Spark jobs"], grown)
-        )
+        parts.append(_table("rows of each table | changes (recent) | full s | lakejoin s | its Spark jobs", grown))
     return "\n\n".join(parts)
 
 
@@ -197,7 +171,6 @@ def _measured(found: dict[str, list[dict[str, Any]]], *groups: str) -> str:
 
 
 def draw(rows: Sequence[dict[str, Any]], changes: Sequence[dict[str, Any]]) -> None:
-    """Draw seconds by rows and by changes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 3.2), layout="constrained")
@@ -214,7 +187,6 @@ def draw(rows: Sequence[dict[str, Any]], changes: Sequence[dict[str, Any]]) -> N
 
 
 def _recorded() -> dict[tuple[str, ...], dict[str, Any]]:
-    """Give the recorded lines by the arguments of their benchmarks."""
     lines = map(json.loads, RESULTS.read_text().splitlines()) if RESULTS.exists() else []
     return {tuple(line["arguments"]): line for line in lines}
 
@@ -227,106 +199,73 @@ def _measure(arguments: Sequence[str]) -> dict[str, Any]:
     return {**machine, **json.loads(made.stdout.splitlines()[-1])}
 
 
-def _words(line: dict[str, Any]) -> str:
-    return f"{line['name']}, {line['width']}, {line['rows']:,} rows, {line['changes']:,} {line['shape']} changes"
-
-
-def _single(line: dict[str, Any]) -> list[list[str]]:
-    """Give the rows of a benchmark that does not compare every way."""
-    rows, name = f"{line['rows']:,} rows, {line['width']}", line["name"]
-    if line.get("join", "table_table") != "table_table":
-        rows += f", {line['join']}"
-    if name == "backfill":
-        return [
-            [
-                f"first load / CTAS, {rows}",
-                f"{line['lakejoin_s']:.1f} / {line['ctas_s']:.1f}",
-                f"{line['ratio_ctas']:.2f}",
-            ],
-            [
-                f"scan of the result / of the CTAS, {rows}",
-                f"{line['scan_s']:.1f} / {line['scan_of_ctas_s']:.1f}",
-                f"{line['ratio_scan']:.2f}",
-            ],
-            *(
-                [
-                    f"{words} / INSERT OVERWRITE, {rows}",
-                    f"{line[f'{way}_s']:.1f} / {line['overwrite_s']:.1f}",
-                    f"{line[f'ratio_{way}']:.2f}",
-                ]
-                for way, words in (("verify", "verify"), ("reconcile", "backfill of a result in which nothing differs"))
-            ),
-        ]
-    if name == "reconcile":
-        words = f"backfill after {line['changes']:,} changes / INSERT OVERWRITE of the changed tables, {rows}"
-        return [[words, f"{line['lakejoin_s']:.1f} / {line['overwrite_s']:.1f}", f"{line['ratio_overwrite']:.2f}"]]
-    if name == "many":
-        words = (
-            f"{line['changes']:,} changed orders and {line['changes'] // 5:,} customers, LEFT JOIN from the customers"
+SINGLE: dict[str, tuple[str, ...]] = {
+    "backfill": (
+        "first load / CTAS, {of} | {lakejoin_s:.1f} / {ctas_s:.1f} | {ratio_ctas:.2f}",
+        "scan of the result / of the CTAS, {of} | {scan_s:.1f} / {scan_of_ctas_s:.1f} | {ratio_scan:.2f}",
+        "verify / INSERT OVERWRITE, {of} | {verify_s:.1f} / {overwrite_s:.1f} | {ratio_verify:.2f}",
+        "backfill of a result in which nothing differs / INSERT OVERWRITE, {of} | "
+        "{reconcile_s:.1f} / {overwrite_s:.1f} | {ratio_reconcile:.2f}",
+    ),
+    "reconcile": (
+        "backfill after {changes:,} changes / INSERT OVERWRITE of the changed tables, {of} | "
+        "{lakejoin_s:.1f} / {overwrite_s:.1f} | {ratio_overwrite:.2f}",
+    ),
+    "many": (
+        "{changes:,} changed orders and {customers:,} customers, LEFT JOIN from the customers, {of}: "
+        "full recompute / lakejoin | {full_s:.1f} / {lakejoin_s:.1f} | {ratio_full:.2f}",
+    ),
+    "overhead": (
+        "nothing to do, {of} | {nothing_s:.1f} | {nothing_data_scans} scans of data, {nothing_jobs} Spark jobs",
+        "one change / MERGE of that row, {of} | {one_s:.1f} / {merge_s:.1f} | "
+        "{ratio_merge:.2f}, {spark_jobs} Spark jobs",
+    ),
+    "stream_table": (
+        "stream-table in a driver of 2 GiB, {of}{half}: Spark's stream-static join / lakejoin | "
+        "{spark_s:.1f} / {lakejoin_s:.1f} | {ratio_spark:.2f}",
+    ),
+    "stream_stream": tuple(
+        f"stream-stream, {what}, {{rows:,}} rows a side within an hour: Spark's stream-stream join / lakejoin | "
+        f"{{spark_{spark}:.1f}} / {{{ours}:.1f}} | {{ratio_{spark}:.2f}}"
+        for what, spark, ours in (
+            ("a load of one half and 20 epochs", "s", "lakejoin_s"),
+            ("the load", "load_s", "load_s"),
+            ("one of the epochs", "epoch_s", "epoch_s"),
         )
-        seconds = f"{line['full_s']:.1f} / {line['lakejoin_s']:.1f}"
-        return [[f"{words}, {rows}: full recompute / lakejoin", seconds, f"{line['ratio_full']:.2f}"]]
-    if name == "overhead":
-        return [
-            [
-                f"nothing to do, {rows}",
-                f"{line['nothing_s']:.1f}",
-                f"{line['nothing_data_scans']} scans of data, {line['nothing_jobs']} Spark jobs",
-            ],
-            [
-                f"one change / MERGE of that row, {rows}",
-                f"{line['one_s']:.1f} / {line['merge_s']:.1f}",
-                f"{line['ratio_merge']:.2f}, {line['spark_jobs']} Spark jobs",
-            ],
-        ]
-    if name == "stream_table":
-        half = ", half of the keys null, both sides shuffled" if line["shape"] == "skewed" else ""
-        return [
-            [
-                f"stream-table in a driver of 2 GiB, {rows}{half}: Spark's stream-static join / lakejoin",
-                f"{line['spark_s']:.1f} / {line['lakejoin_s']:.1f}",
-                f"{line['ratio_spark']:.2f}",
-            ]
-        ]
-    if name == "stream_stream":
-        return [
-            [
-                f"stream-stream, {what}, {line['rows']:,} rows a side within an hour: Spark's stream-stream join "
-                "/ lakejoin",
-                f"{line[f'spark_{seconds}']:.1f} / {line[ours]:.1f}",
-                f"{line[f'spark_{seconds}'] / line[ours]:.2f}",
-            ]
-            for what, seconds, ours in (
-                ("a load of one half and 20 epochs", "s", "lakejoin_s"),
-                ("the load", "load_s", "load_s"),
-                ("one of the epochs", "epoch_s", "epoch_s"),
-            )
-        ]
-    if name == "gate":
-        words = f"a run of {line['changes']:,} {line['shape']} changes with its gate / without, {rows}"
-        share = f"+{line['ratio_gate']:.0%}, {line['gate_jobs']} Spark jobs"
-        return [[words, f"{line['gated_s']:.1f} / {line['ungated_s']:.1f}", share]]
-    if name == "changelog":
-        return [
-            [
-                f"{line['commits']:,} epochs of {line['changes']:,} changes with a changelog, extrapolated "
-                f"/ one epoch, {rows}",
-                f"{line['extrapolated_s']:,.0f} / {line['lakejoin_s']:.1f}",
-                f"{line['ratio_extrapolated']:.1f}",
-            ]
-        ]
-    return [
-        [
-            f"100 versions of {line['changes']} changes, recipe / lakejoin, {rows}",
-            f"{line['recipe_s']:.1f} / {line['lakejoin_s']:.1f}",
-            f"{line['ratio_recipe']:.2f}",
-        ]
-    ]
+    ),
+    "gate": (
+        "a run of {changes:,} {shape} changes with its gate / without, {of} | {gated_s:.1f} / {ungated_s:.1f} | "
+        "+{ratio_gate:.0%}, {gate_jobs} Spark jobs",
+    ),
+    "changelog": (
+        "{commits:,} epochs of {changes:,} changes with a changelog, extrapolated / one epoch, {of} | "
+        "{extrapolated_s:,.0f} / {lakejoin_s:.1f} | {ratio_extrapolated:.1f}",
+    ),
+    "versions": (
+        "100 versions of {changes} changes, recipe / lakejoin, {of} | {recipe_s:.1f} / {lakejoin_s:.1f} | "
+        "{ratio_recipe:.2f}",
+    ),
+}
+"""For each benchmark that does not compare every way its rows: what was measured, the seconds, and their ratio."""
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _single(line: dict[str, Any]) -> list[str]:
+    of = f"{line['rows']:,} rows, {line['width']}"
+    if line.get("join", "table_table") != "table_table":
+        of += f", {line['join']}"
+    more = {
+        "of": of,
+        "customers": line["changes"] // 5,
+        "half": ", half of the keys null, both sides shuffled" if line["shape"] == "skewed" else "",
+    }
+    if line["name"] == "stream_stream":
+        for spark, ours in (("s", "lakejoin_s"), ("load_s", "load_s"), ("epoch_s", "epoch_s")):
+            more[f"ratio_{spark}"] = line[f"spark_{spark}"] / line[ours]
+    return [row.format_map({**line, **more}) for row in SINGLE[line["name"]]]
+
+
+def _table(head: str, rows: Sequence[str]) -> str:
+    return "\n".join(f"| {line} |" for line in (head, " | ".join(["---"] * len(head.split(" | "))), *rows))
 
 
 if __name__ == "__main__":

@@ -8,24 +8,16 @@ PROPERTIES = "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true', 'delta.enabl
 
 
 def create(lake: Lake, workload: Workload, name: str) -> None:
-    """Create a table as the join's plain query."""
     lake.spark.sql(f"CREATE OR REPLACE TABLE {lake.at(name)} USING delta {PROPERTIES} AS {workload.query(lake)}")
 
 
 def overwrite(lake: Lake, workload: Workload, name: str) -> None:
-    """Overwrite a table with the whole join: the full recompute."""
     lake.spark.sql(f"INSERT OVERWRITE {lake.at(name)} {workload.query(lake)}")
 
 
 def recipe(lake: Lake, workload: Workload, name: str, since: dict[str, int]) -> None:
     """
     Merge by the recipe that articles give: keys from the feeds of all sources, the join for these, MERGE on the key.
-
-    Args:
-        lake: The lake.
-        workload: The join; its first table keys the result.
-        name: The table to merge into.
-        since: The newest version of each source that the table has seen.
     """
     first, *_ = workload.sources
     keys = []

@@ -24,9 +24,8 @@ IDLE = 3
 
 def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
     """
-    Load a result anew, beside CREATE TABLE AS SELECT of the same join, and scan both whole.
-
-    Then verify the result, and reconcile it while nothing differs, beside INSERT OVERWRITE of the join.
+    Load a result anew, beside CREATE TABLE AS SELECT of the same join, and scan both whole. Then verify the result, and
+    reconcile it while nothing differs, beside INSERT OVERWRITE of the join.
     """
     workload.fill(lake)
     pipeline = pipeline_of(lake, workload)
@@ -161,11 +160,7 @@ def versions(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
         taken["lakejoin"].append(cost.seconds)
     must_be_equal(lake, "result", "recipe")
     middle = medians(taken)
-    return {
-        **middle,
-        "ratio_recipe": ratio(middle, "recipe", "lakejoin"),
-        **account(cost, report),
-    }
+    return {**middle, "ratio_recipe": ratio(middle, "recipe", "lakejoin"), **account(cost, report)}
 
 
 def changelog(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:

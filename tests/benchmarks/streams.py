@@ -21,10 +21,9 @@ SHUFFLED = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.par
 
 def stream_table(meter: Meter, lake: Lake, rows: int, shape: Shape, repeat: int) -> dict[str, Any]:
     """
-    Take rows into the result in one epoch while the table changes, and by Spark's stream-static join.
-
-    That one reads the table as it is when it runs, and keeps nothing but what it has read. Of shape `skewed` half of
-    the keys are null, and both sides are shuffled.
+    Take rows into the result in one epoch while the table changes, and by Spark's stream-static join. That one reads
+    the table as it is when it runs, and keeps nothing but what it has read. Of shape `skewed` half of the keys are
+    null, and both sides are shuffled.
     """
     key = "IF(id % 2 = 0, NULL, pmod(id * 7919, {users}))" if shape == "skewed" else "pmod(id * 7919, {users})"
     lake.create("clicks", CLICKS)

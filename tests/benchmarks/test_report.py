@@ -16,7 +16,6 @@ def test_a_page_shows_what_was_recorded(page: Path, written: Callable[[dict[str,
 
 
 def test_every_recorded_figure_is_on_a_page() -> None:
-    """The two pages share the lines out, and leave none."""
     pages = summary(grouped()) + details(grouped())
     for group, lines in grouped().items():
         assert lines, group

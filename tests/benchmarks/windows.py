@@ -25,10 +25,9 @@ LATENESS = "10 minutes"
 
 def stream_stream(meter: Meter, lake: Lake, rows: int) -> dict[str, Any]:
     """
-    Load half of the rows of each side, then take the rest in epochs; and the same by a streaming query of Spark.
-
-    That one is started for each epoch and ends when it is through, as a scheduled job does. A key comes once an hour on
-    each side; rows come up to five minutes out of order.
+    Load half of the rows of each side, then take the rest in epochs; and the same by a streaming query of Spark. That
+    one is started for each epoch and ends when it is through, as a scheduled job does. A key comes once an hour on each
+    side; rows come up to five minutes out of order.
     """
     for name in ("left", "right"):
         lake.create(name, COLUMNS)

@@ -25,15 +25,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Source:
-    """
-    A source table. Its keys are even numbers, so that there is room for new rows between them.
-
-    Args:
-        name: Its name.
-        rows: How many rows it begins with.
-        values: How many columns it has beside key and references.
-        references: SQL of further columns, over the row's number `n`, by name.
-    """
+    """A source table. Its keys are even numbers, so that there is room for new rows between them."""
 
     name: str
     rows: int
@@ -42,7 +34,6 @@ class Source:
 
     @property
     def columns(self) -> list[str]:
-        """Name the columns, the key first."""
         return ["id", *self.references, *(f"{self.name}_{n}" for n in range(self.values))]
 
     @property
@@ -51,14 +42,6 @@ class Source:
         return self.columns[len(self.references) + 1 :][:3]
 
     def select(self, rows: str, salt: int = 0, also: str = "") -> str:
-        """
-        Give a query of full rows.
-
-        Args:
-            rows: A query of their `id` and number `n`.
-            salt: Values follow from it and the id.
-            also: A further column of `rows` to keep.
-        """
         values = [KINDS[n % len(KINDS)].format(n=n, salt=salt) for n in range(self.values)]
         columns = ", ".join(
             f"{value} AS {name}"
@@ -69,15 +52,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Workload:
-    """
-    Source tables, the join over them, and how many changes each source gets in a round.
-
-    Args:
-        sources: The tables.
-        sql: The join, over their names.
-        changes: How many changes each gets, by name.
-        shape: Where in the key range they lie.
-    """
+    """Source tables, the join over them, and how many changes each source gets in a round."""
 
     sources: tuple[Source, ...]
     sql: str
@@ -86,7 +61,6 @@ class Workload:
 
     @property
     def keys(self) -> dict[str, str]:
-        """Name each source's key."""
         return {source.name: "id" for source in self.sources}
 
     def query(self, lake: Lake, first: str = "") -> str:
@@ -97,11 +71,9 @@ class Workload:
         return self.sql.format(**tables)
 
     def statement(self) -> str:
-        """Give the join as a pipeline file has it."""
         return self.sql.format(**{source.name: source.name for source in self.sources})
 
     def fill(self, lake: Lake) -> None:
-        """Write the tables, sorted by key as rows that came one after the other are."""
         for source in self.sources:
             files = max(source.rows // ROWS_PER_FILE, 1)
             rows = f"SELECT id * 2 AS id, id AS n FROM range(0, {source.rows}, 1, {files})"

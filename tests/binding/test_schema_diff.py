@@ -1,9 +1,7 @@
 """Sources that change their shape under a join: columns that come, go, are renamed or widened."""
 
 import shutil
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -12,6 +10,7 @@ from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plan import preview
 from pipelines.report import PlanReport
+from tests.cases import cases
 from tests.lake import JOIN, KEYED, Lake, only
 
 STAR = "SELECT l.*, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
@@ -29,13 +28,12 @@ def evolving(lake: Lake) -> Lake:
 
 
 def planned(lake: Lake, pipeline: Pipeline) -> PlanReport:
-    """Plan the one join of a file."""
     report = preview(Workspace.open(lake.spark, pipeline.file, pipeline.folder), "result", ())
     assert isinstance(report, PlanReport)
     return report
 
 
-@pytest.mark.parametrize("sql", [pytest.param(STAR, marks=pytest.mark.slow), ALL], ids=["of one input", "of both"])
+@pytest.mark.parametrize("sql", [STAR, ALL], ids=["of one input", "of both"])
 @pytest.mark.slow
 def test_a_star_stays_what_it_was_at_the_first_run(evolving: Lake, sql: str) -> None:
     """A new column is named by plan and run and changes nothing, until the result is dropped and loaded anew."""
@@ -97,20 +95,16 @@ def test_a_star_over_a_stream_stays_what_it_was_too(evolving: Lake) -> None:
     assert lake.rows()[-1][:5] == (3, "c", 30, "m", None)
 
 
-@pytest.mark.parametrize(
-    ("change", "found", "hint"),
-    [
-        ("DROP COLUMN n", "unexpected column `n` int", "returns the existing columns, or drop"),
-        ("RENAME COLUMN n TO m", "unexpected column `n` int", "(new in the sources: left.`m`), or drop"),
-        ("ALTER COLUMN n TYPE BIGINT", "column `n` int should be bigint", "or drop"),
-    ],
+@cases(
+    "change, found, hint",
+    ("DROP COLUMN n", "unexpected column `n` int", "returns the existing columns, or drop"),
+    ("RENAME COLUMN n TO m", "unexpected column `n` int", "(new in the sources: left.`m`), or drop"),
+    ("ALTER COLUMN n TYPE BIGINT", "column `n` int should be bigint", "or drop"),
     ids=["dropped", "renamed", "widened"],
 )
-@pytest.mark.parametrize("sources", [KEYED, pytest.param(BY_STREAM, marks=pytest.mark.slow)], ids=["tables", "stream"])
+@pytest.mark.parametrize("sources", [KEYED, BY_STREAM], ids=["tables", "stream"])
 @pytest.mark.slow
-def test_a_column_of_a_star_that_is_another_waits_for_a_person(
-    evolving: Lake, sources: Mapping[str, Any], change: str, found: str, hint: str
-) -> None:
+def test_a_column_of_a_star_that_is_another_waits_for_a_person(evolving, sources, change, found, hint):
     """Every command names it and what helps, before anything is written; what helps does."""
     lake, pipeline = evolving, evolving.pipeline(STAR, sources)
     pipeline.run(lake.spark)
@@ -128,18 +122,14 @@ def test_a_column_of_a_star_that_is_another_waits_for_a_person(
     assert only(pipeline.backfill(lake.spark)).strategy == "load"
 
 
-@pytest.mark.parametrize(
-    ("change", "items", "new"),
-    [
-        pytest.param("RENAME COLUMN n TO m", "l.* EXCEPT (m), l.m AS n", "m", marks=pytest.mark.slow),
-        ("ALTER COLUMN n TYPE BIGINT", "l.* EXCEPT (n), CAST(l.n AS INT) AS n", "n"),
-    ],
+@cases(
+    "change, items, new",
+    ("RENAME COLUMN n TO m", "l.* EXCEPT (m), l.m AS n", "m"),
+    ("ALTER COLUMN n TYPE BIGINT", "l.* EXCEPT (n), CAST(l.n AS INT) AS n", "n"),
     ids=["renamed", "widened"],
 )
 @pytest.mark.slow
-def test_a_select_list_that_makes_the_columns_as_they_are_keeps_the_result(
-    evolving: Lake, change: str, items: str, new: str
-) -> None:
+def test_a_select_list_that_makes_the_columns_as_they_are_keeps_the_result(evolving, change, items, new):
     lake = evolving
     lake.pipeline(STAR).run(lake.spark)
     lake.sql(f"ALTER TABLE {{left}} {change}")
@@ -160,19 +150,15 @@ def test_a_column_that_the_statement_names_is_a_fault_of_the_file_once_it_is_gon
         pipeline.run(lake.spark)
 
 
-@pytest.mark.parametrize(
-    ("sql", "found", "is_in_place"),
-    [
-        (JOIN.replace("r.w", "upper(r.w) AS w"), f"- {JOIN}; + SELECT l.k, l.v, upper(r.w) AS w", True),
-        (JOIN.replace("right r", "more r"), "it now reads more; it no longer reads right", True),
-        (JOIN.replace(", r.w", ""), "unexpected column `w` string", False),
-        (JOIN.replace("l.v", "l.k AS v, r.w AS x"), "`v` string should be int; missing column `x` string", False),
-    ],
+@cases(
+    "sql, found, is_in_place",
+    (JOIN.replace("r.w", "upper(r.w) AS w"), f"- {JOIN}; + SELECT l.k, l.v, upper(r.w) AS w", True),
+    (JOIN.replace("right r", "more r"), "it now reads more; it no longer reads right", True),
+    (JOIN.replace(", r.w", ""), "unexpected column `w` string", False),
+    (JOIN.replace("l.v", "l.k AS v, r.w AS x"), "`v` string should be int; missing column `x` string", False),
     ids=["expression", "source", "fewer", "others"],
 )
-def test_a_changed_definition_says_what_shows_of_it_and_what_a_backfill_would_rewrite(
-    loaded: Lake, sql: str, found: str, is_in_place: bool
-) -> None:
+def test_a_changed_definition_says_what_shows_of_it_and_what_a_backfill_would_rewrite(loaded, sql, found, is_in_place):
     lake = loaded
     lake.create("more", "k INT, w STRING", "(2, 'y')")
     pipeline = lake.pipeline(sql, {**KEYED, "more": "k"})

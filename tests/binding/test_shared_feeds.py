@@ -21,8 +21,6 @@ JOINS = {
 
 
 class Clicks(Lake):
-    """Three joins over one stream and two tables."""
-
     def joins(self, optimizations: str) -> Pipeline:
         first, *others = JOINS
         further = {name: JOINS[name] for name in others}

@@ -53,9 +53,7 @@ def test_status_history_and_docs_start_no_spark(loaded: Lake, command: str) -> N
 
 
 @pytest.mark.deep
-def test_with_spark_as_the_reader_status_says_the_same(
-    loaded: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_spark_as_the_reader_status_says_the_same(loaded, capsys, monkeypatch):
     told = []
     for reader in ("delta-rs", "spark"):
         if reader == "spark":
@@ -144,9 +142,7 @@ def test_two_joins_of_a_file_run_though_one_fails(standard: Lake, capsys: pytest
         assert command == "history" or "other: FAILED  1 fault\n  joins.other.sql: " in out
 
 
-def test_every_exit_code_is_reached(
-    loaded: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_exit_code_is_reached(loaded, monkeypatch, capsys):
     """Each by a command, with the error in the one document on stdout; `lakehouse/README.md` says what they mean."""
     lake = loaded
     reached = {}
@@ -177,19 +173,10 @@ def test_every_exit_code_is_reached(
     monkeypatch.undo()
     monkeypatch.setattr(TablesKind, "compute", another_run_is_quicker)
     call("run")
-    assert reached == {
-        0: None,
-        1: "FAILED",
-        2: "UNKNOWN_JOIN",
-        3: "GATE_FAILED",
-        4: "SCHEMA_BROKEN",
-        5: "ANOTHER_RUN",
-    }
+    assert reached == {0: None, 1: "FAILED", 2: "UNKNOWN_JOIN", 3: "GATE_FAILED", 4: "SCHEMA_BROKEN", 5: "ANOTHER_RUN"}
 
 
-def test_an_error_that_nobody_foresaw_is_a_report_too(
-    standard: Lake, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_that_nobody_foresaw_is_a_report_too(standard, monkeypatch, capsys):
     """No traceback, in either form; stdout stays one document."""
     monkeypatch.setattr("pipelines.commands.explain.explain", lambda *_: 1 / 0)
     assert main(["check", "-f", str(standard.file), "--output", "json"]) == 1

@@ -11,7 +11,6 @@ from tests.lake import Lake
 
 
 def logged(capsys: pytest.CaptureFixture[str]) -> tuple[str, list[dict[str, Any]]]:
-    """Give stdout, and the records on stderr."""
     said = capsys.readouterr()
     return said.out, [json.loads(line) for line in said.err.splitlines()]
 

@@ -33,13 +33,7 @@ SHORT = [
 ]
 """For each round of the short demo the source rows of each write, and the result rows that they alter."""
 
-WRITTEN_AND_CHANGED = [
-    (769 + 829, 769 + 829),
-    (1_143, 832),
-    (554, 456),
-    (1716 + 929, 684 + 929),
-    (0, 0),
-]
+WRITTEN_AND_CHANGED = [(769 + 829, 769 + 829), (1_143, 832), (554, 456), (1716 + 929, 684 + 929), (0, 0)]
 """For each round the source rows written, counted in the flights themselves, and the result rows that they alter."""
 
 AROUND = [(144, 1_614), (80, 2_107), (3, 96)]
@@ -152,9 +146,7 @@ def test_many_flights_name_a_plane_that_is_missing_and_some_name_none(spark: Spa
 
 
 @pytest.mark.deep
-def test_what_the_changes_around_the_flights_alter_is_in_the_flights_themselves(
-    spark: SparkSession, flights: DataFrame
-) -> None:
+def test_what_the_changes_around_the_flights_alter_is_in_the_flights_themselves(spark, flights):
     """Counted with nothing of lakejoin: the rows that each change writes, and the flights that refer to one of them."""
     two_days = read_table(spark, "weather").where("month = 2 AND day IN (8, 9)").select(*KEYS["weather"])
     planes = read_table(spark, "planes")
@@ -170,9 +162,7 @@ def test_what_the_changes_around_the_flights_alter_is_in_the_flights_themselves(
 
 
 @pytest.mark.deep
-def test_flights_arrive_after_the_time_in_the_air_and_some_on_the_ground(
-    spark: SparkSession, flights: DataFrame
-) -> None:
+def test_flights_arrive_after_the_time_in_the_air_and_some_on_the_ground(spark, flights):
     """Six do not: in the file the evening after summer time ended lies an hour late."""
     ground = F.expr("timestampdiff(MINUTE, departed_at, arrived_at) - air_time")
     found = timed(spark, flights).agg(F.count_if(ground <= 0), F.max(ground), F.count(ground), F.count("arrived_at"))

@@ -26,7 +26,6 @@ SOURCES = {"left": "k", "right": "k", "names": "v"}
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chrome]:
-    """Start Chromium with its log of requests and of the console."""
     if not CHROMIUM.exists() or not DRIVER.exists():
         pytest.skip("needs Debian's chromium and chromium-driver in /usr/bin")
     options = ChromeOptions()
@@ -41,7 +40,6 @@ def browser() -> Iterator[Chrome]:
 
 @pytest.fixture
 def run_twice(standard: Lake) -> Lake:
-    """Give a lake with two joins, one of which reads the other, after two runs."""
     lake = standard
     lake.create("names", "v STRING, name STRING", "('a', 'Ann'), ('b', 'Bob')")
     pipeline = lake.pipeline(sources=SOURCES, further={"named": NAMED})
@@ -53,9 +51,7 @@ def run_twice(standard: Lake) -> Lake:
 
 
 @pytest.mark.deep
-def test_the_pages_are_written_and_clicked_through(
-    run_twice: Lake, browser: Chrome, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pages_are_written_and_clicked_through(run_twice, browser, capsys, monkeypatch):
     """From the overview to a join and back, by its row, by the graph and by keys; nothing is fetched from elsewhere."""
     lake, reads = run_twice, []
     monkeypatch.setattr(Ledger, "of", lambda *_: pytest.fail("joins are not looked up one by one"))
@@ -109,9 +105,7 @@ def test_the_pages_are_written_and_clicked_through(
 
 
 @pytest.mark.slow
-def test_data_docs_are_reached_from_the_overview(
-    run_twice: Lake, browser: Chrome, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_docs_are_reached_from_the_overview(run_twice, browser, capsys):
     """By a click each, there and back; nothing is fetched from elsewhere."""
     site = run_twice.folder / "site"
     assert main(["validate", "-f", str(run_twice.file), "--docs", str(site)]) == 0
@@ -150,9 +144,7 @@ def test_the_policy_of_the_pages_stops_a_script_that_is_not_ours(standard: Lake,
 
 
 @pytest.mark.slow
-def test_data_docs_are_linked_where_they_are_and_other_files_stay(
-    standard: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_data_docs_are_linked_where_they_are_and_other_files_stay(standard, capsys):
     folder = standard.folder / "elsewhere"
     (folder / "data_docs").mkdir(parents=True)
     (folder / "data_docs" / "index.html").write_text("<h1>theirs</h1>")
@@ -171,7 +163,6 @@ def test_data_docs_are_linked_where_they_are_and_other_files_stay(
 
 
 def _clear(browser: Chrome) -> None:
-    """Forget what was logged before."""
     browser.get_log("browser")
     browser.get_log("performance")
 

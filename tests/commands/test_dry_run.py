@@ -12,12 +12,10 @@ CHANGED = ("inserted", "updated", "deleted", "appended")
 
 
 def counts(report: JoinReport) -> dict[str, int]:
-    """Give what changes."""
     return {name: report.counts[name] for name in CHANGED if name in report.counts}
 
 
 def files(lake: Lake) -> set[Path]:
-    """Name all files of a lake."""
     return {path for path in lake.folder.rglob("*") if path.is_file()}
 
 

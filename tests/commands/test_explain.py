@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.cli import main
 from pipelines.commands.explain import explain
 from pipelines.language import load
 from pipelines.report import JoinExplanation, Report
+from tests.cases import cases
+from tests.pipeline_files import write
 
 FLIGHTS = Path(__file__).parents[2] / "conf" / "flights.yml"
 SOURCES = {"orders": {"key": ["shop", "no"]}, "payments": {"key": ["id", "store"], "path": "../finance/payments"}}
@@ -25,14 +26,8 @@ def explained(
 ) -> JoinExplanation:
     keys = {"RIGHT": "p.store, p.id", "FULL": "coalesce(o.shop, p.store) AS shop, coalesce(o.no, p.id) AS no"}
     sql = f"SELECT {keys.get(how, 'o.shop, o.no')}, p.method FROM orders o {how} JOIN payments p {on} {where}"
-    content = {
-        "pipeline": "test",
-        "storage": storage or {"path": "./lake"},
-        "sources": SOURCES,
-        "joins": {"paid": {"sql": sql, **options}},
-    }
-    file = folder / "lakejoin.yml"
-    file.write_text(yaml.safe_dump(content))
+    storage = storage or {"path": "./lake"}
+    file = write(folder / "lakejoin.yml", SOURCES, {"paid": {"sql": sql, **options}}, storage=storage)
     return explain(load(file), "paid")
 
 
@@ -46,18 +41,12 @@ def test_it_says_why_the_join_is_of_its_kind(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("how", "left", "right"),
-    [
-        ("INNER", "if payments has the key; else it changes nothing", "if orders has the key; else it changes nothing"),
-        (
-            "LEFT",
-            "with nulls for payments while it lacks the key",
-            "updates the result row of its key, if orders has",
-        ),
-        ("RIGHT", "updates the result row of its key, if payments has", "with nulls for orders while it lacks"),
-        ("FULL", "leaves nulls for orders while payments has the key", "leaves nulls for payments while orders has"),
-    ],
+@cases(
+    "how, left, right",
+    ("INNER", "if payments has the key; else it changes nothing", "if orders has the key; else it changes nothing"),
+    ("LEFT", "with nulls for payments while it lacks the key", "updates the result row of its key, if orders has"),
+    ("RIGHT", "updates the result row of its key, if payments has", "with nulls for orders while it lacks"),
+    ("FULL", "leaves nulls for orders while payments has the key", "leaves nulls for payments while orders has"),
 )
 def test_it_says_what_a_change_of_either_side_does(tmp_path: Path, how: str, left: str, right: str) -> None:
     """Only a row of a preserved side enters and leaves the result by itself."""
@@ -66,13 +55,11 @@ def test_it_says_what_a_change_of_either_side_does(tmp_path: Path, how: str, lef
     assert right in sources[1].change
 
 
-@pytest.mark.parametrize(
-    ("how", "consequence"),
-    [
-        ("INNER", "pairs that do not satisfy it are not in the result"),
-        ("LEFT", "pairs that do not satisfy it do not match; an unmatched row of orders has nulls for payments"),
-        ("RIGHT", "pairs that do not satisfy it do not match; an unmatched row of payments has nulls for orders"),
-    ],
+@cases(
+    "how, consequence",
+    ("INNER", "pairs that do not satisfy it are not in the result"),
+    ("LEFT", "pairs that do not satisfy it do not match; an unmatched row of orders has nulls for payments"),
+    ("RIGHT", "pairs that do not satisfy it do not match; an unmatched row of payments has nulls for orders"),
 )
 def test_conditions_of_on_besides_the_key_are_told_one_by_one(tmp_path: Path, how: str, consequence: str) -> None:
     """Those that equate the keys are the reason for the kind, and no note; the same columns crosswise are one."""
@@ -84,7 +71,6 @@ def test_conditions_of_on_besides_the_key_are_told_one_by_one(tmp_path: Path, ho
 
 
 def test_where_null_keys_and_refresh_are_told(tmp_path: Path) -> None:
-    """Each with what follows from it."""
     plain = explained(tmp_path)
     assert [note.split()[0] for note in plain.notes] == ["source", "refresh"]
     assert "null in their key are skipped" in plain.notes[0]
@@ -118,7 +104,6 @@ def test_using_is_a_reason_too(tmp_path: Path) -> None:
 
 
 def test_a_machine_reads_the_fields(tmp_path: Path) -> None:
-    """The published names, in JSON."""
     report = Report(command="explain", pipeline="test", joins=(explained(tmp_path),))
     (join,) = json.loads(json.dumps(report.machine()))["joins"]
     assert set(join) == {
@@ -195,9 +180,7 @@ def test_the_plan_is_drawn_before_and_after_the_optimizer(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("optimizations", ["none", "[single_store_self_join]"])
-def test_a_plan_that_no_rule_changes_is_drawn_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], optimizations: str
-) -> None:
+def test_a_plan_that_no_rule_changes_is_drawn_once(tmp_path, capsys, optimizations):
     """No rule may, or none has anything to do."""
     text = printed(tmp_path, capsys, "--select", "seats", optimizations=optimizations)
     assert text.count("read departures as d\n") == 1
@@ -205,7 +188,6 @@ def test_a_plan_that_no_rule_changes_is_drawn_once(
 
 
 def test_a_join_without_optimizations_has_empty_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The keys are there all the same."""
     report = json.loads(printed(tmp_path, capsys, "--output", "json", optimizations="none"))
     assert [(join["optimised"], join["rules"], len(join["plan"])) for join in report["joins"]] == [([], [], 3)] * 2
 
@@ -218,11 +200,8 @@ STAR = """
 
 @pytest.fixture
 def star(tmp_path: Path) -> JoinExplanation:
-    file = tmp_path / "lakejoin.yml"
-    sources = {"flights": {"key": "id"}, "planes": {"key": "tail"}, "makers": {"key": "maker"}}
-    content = {"pipeline": "p", "storage": {"path": "lake"}, "sources": sources, "joins": {"j": {"sql": STAR}}}
-    file.write_text(yaml.safe_dump(content))
-    return explain(load(file), "j")
+    sources = {"flights": "id", "planes": "tail", "makers": "maker"}
+    return explain(load(write(tmp_path / "lakejoin.yml", sources, {"j": STAR})), "j")
 
 
 def test_a_star_says_which_inputs_are_referred_to_and_by_what(star: JoinExplanation) -> None:
@@ -241,19 +220,10 @@ def test_a_star_says_which_inputs_are_referred_to_and_by_what(star: JoinExplanat
 
 
 def test_a_join_of_many_rows_says_what_matches_and_what_a_change_does(tmp_path: Path) -> None:
-    content = {
-        "pipeline": "test",
-        "storage": {"path": "./lake"},
-        "sources": {"customers": {"key": "id"}, "orders": {"key": "nr"}},
-        "joins": {
-            "all": {
-                "sql": "SELECT c.id, o.nr, o.amount FROM customers c LEFT JOIN orders o ON o.customer = c.id",
-                "changelog": True,
-            }
-        },
-    }
-    (tmp_path / "lakejoin.yml").write_text(yaml.safe_dump(content))
-    found = explain(load(tmp_path / "lakejoin.yml"), "all")
+    sql = "SELECT c.id, o.nr, o.amount FROM customers c LEFT JOIN orders o ON o.customer = c.id"
+    joins = {"all": {"sql": sql, "changelog": True}}
+    file = write(tmp_path / "lakejoin.yml", {"customers": "id", "orders": "nr"}, joins)
+    found = explain(load(file), "all")
     assert (found.kind, found.how, found.key) == ("many-to-many", ("left",), ("c.id", "o.nr"))
     assert found.why == (
         "ON compares `c.id` with `o.customer`: a row of customers may match many rows of orders, and a row of orders "
@@ -274,19 +244,12 @@ def test_a_join_of_many_rows_says_what_matches_and_what_a_change_does(tmp_path: 
 
 
 def test_a_join_of_many_rows_says_which_looked_up_rows_decide_what_matches(tmp_path: Path) -> None:
-    content = {
-        "pipeline": "test",
-        "storage": {"path": "./lake"},
-        "sources": {"orders": {"key": "nr"}, "customers": {"key": "id"}, "rates": {"key": "rate"}},
-        "joins": {
-            "all": {
-                "sql": "SELECT o.nr, r.rate FROM orders o LEFT JOIN customers c ON o.customer = c.id "
-                "LEFT JOIN rates r ON r.region = c.region AND r.since <= o.day",
-            }
-        },
-    }
-    (tmp_path / "lakejoin.yml").write_text(yaml.safe_dump(content))
-    found = explain(load(tmp_path / "lakejoin.yml"), "all")
+    sql = """
+        SELECT o.nr, r.rate FROM orders o LEFT JOIN customers c ON o.customer = c.id
+        LEFT JOIN rates r ON r.region = c.region AND r.since <= o.day
+    """
+    sources = {"orders": "nr", "customers": "id", "rates": "rate"}
+    found = explain(load(write(tmp_path / "lakejoin.yml", sources, {"all": sql})), "all")
     assert (found.kind, found.how, found.key) == ("many-to-many", ("left", "left"), ("o.nr", "r.rate"))
     assert found.why == (
         "ON compares `c.region` with `r.region`: a row of orders may match many rows of rates, and a row of rates "
@@ -304,37 +267,24 @@ def test_a_join_of_many_rows_says_which_looked_up_rows_decide_what_matches(tmp_p
 
 
 def test_another_table_of_on_decides_what_matches_too(tmp_path: Path) -> None:
-    content = {
-        "pipeline": "test",
-        "storage": {"path": "./lake"},
-        "sources": {"orders": {"key": "nr"}, "customers": {"key": "id"}, "shops": {"key": "id"}, "rates": {"key": "r"}},
-        "joins": {
-            "all": {
-                "sql": "SELECT o.nr, r.r, s.name FROM orders o JOIN customers c ON o.customer = c.id "
-                "JOIN shops s ON o.shop = s.id JOIN rates r ON r.day = o.day AND r.region = c.region",
-            }
-        },
-    }
-    (tmp_path / "lakejoin.yml").write_text(yaml.safe_dump(content))
-    customers, shops = explain(load(tmp_path / "lakejoin.yml"), "all").sources[1:3]
+    sql = """
+        SELECT o.nr, r.r, s.name FROM orders o JOIN customers c ON o.customer = c.id
+        JOIN shops s ON o.shop = s.id JOIN rates r ON r.day = o.day AND r.region = c.region
+    """
+    sources = {"orders": "nr", "customers": "id", "shops": "id", "rates": "r"}
+    customers, shops = explain(load(write(tmp_path / "lakejoin.yml", sources, {"all": sql})), "all").sources[1:3]
     assert customers.change.endswith(", and which rows of rates those rows of orders match")
     assert shops.change == "alters every result row that refers to it by `o.shop`"
 
 
 def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path) -> None:
     """The key of the other is inferred; where it lies, how it is read and what its change does are told."""
-    file = tmp_path / "lakejoin.yml"
-    first = "SELECT o.no AS nr, p.method FROM orders o JOIN payments p ON o.no = p.no"
-    content = {
-        "pipeline": "p",
-        "storage": {"path": "lake"},
-        "sources": {"orders": {"key": "no"}, "payments": {"key": "no"}, "methods": {"key": "method"}},
-        "joins": {
-            "named": {"sql": "SELECT p.*, m.name FROM paid p LEFT JOIN methods m ON p.method = m.method"},
-            "paid": {"sql": first},
-        },
+    joins = {
+        "named": "SELECT p.*, m.name FROM paid p LEFT JOIN methods m ON p.method = m.method",
+        "paid": "SELECT o.no AS nr, p.method FROM orders o JOIN payments p ON o.no = p.no",
     }
-    file.write_text(yaml.safe_dump(content))
+    sources = {"orders": "no", "payments": "no", "methods": "method"}
+    file = write(tmp_path / "lakejoin.yml", sources, joins, storage={"path": "lake"})
     found = explain(load(file), "named")
     assert (found.kind, found.key) == ("foreign-key", ("p.nr",))
     assert found.why[0] == (
@@ -347,6 +297,5 @@ def test_a_join_that_reads_another_one_says_so_and_with_which_key(tmp_path: Path
 
 
 def test_a_statement_that_is_no_supported_join_is_refused(tmp_path: Path) -> None:
-    """The file is at fault, as `check` says."""
     with pytest.raises(PipelineFileError, match="the result has no key"):
         explained(tmp_path, on="ON o.x = p.id")

@@ -4,23 +4,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from lakehouse.errors.errors import GateFailed, LakejoinError, NotLoaded
 from pipelines.commands.run import run_in_order
 from pipelines.report import JoinReport
 from pipelines.report.progress import Progress
+from tests.cases import cases
 from tests.lake import JOIN, Lake
 
 
 class Heard(Progress):
-    """Remembers how each join ended."""
-
     def __init__(self) -> None:
         self.ended: list[tuple[str, str]] = []
 
     def finished(self, join: str, outcome: str) -> None:
-        """Remember it."""
         self.ended.append((join, outcome))
 
 
@@ -49,16 +45,12 @@ def ran(tmp_path: Path, error: LakejoinError) -> list[JoinReport]:
     return reports
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (NotLoaded("left", "there is no table"), "upstream-failed: result failed: left: there is no table"),
-        (GateFailed("result", "two rows"), "upstream-rejected: result did not pass its gate"),
-    ],
+@cases(
+    "error, reason",
+    (NotLoaded("left", "there is no table"), "upstream-failed: result failed: left: there is no table"),
+    (GateFailed("result", "two rows"), "upstream-rejected: result did not pass its gate"),
 )
-def test_what_fails_holds_up_those_that_read_it_and_no_others(
-    tmp_path: Path, error: LakejoinError, reason: str
-) -> None:
+def test_what_fails_holds_up_those_that_read_it_and_no_others(tmp_path, error, reason):
     reports = ran(tmp_path, error)
     assert [report.outcome for report in reports] == ["failed", "skipped", "skipped", "done"]
     assert reports[1].reason == reason

@@ -47,10 +47,7 @@ def test_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ]  # fmt: skip
 
 
-def test_the_command_prints_it_and_exits_with_2_where_files_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The refusal goes to stderr."""
+def test_the_command_prints_it_and_exits_with_2_where_files_are(tmp_path, capsys):
     assert main(["init", str(tmp_path / "shop")]) == 0
     assert "Next steps" in capsys.readouterr().out
     assert main(["init", str(tmp_path / "shop")]) == 2

@@ -22,7 +22,6 @@ def chain(lake: Lake) -> Pipeline:
 
 
 def files(lake: Lake, name: str) -> int:
-    """Count the files of a table's newest version."""
     return int(lake.spark.sql(f"DESCRIBE DETAIL {lake.at(name)}").collect()[0]["numFiles"])
 
 
@@ -46,9 +45,7 @@ def test_files_become_few_rows_stay_and_joins_go_on(loaded: Lake) -> None:
 
 
 @pytest.mark.slow
-def test_old_files_stay_while_a_join_has_yet_to_read_their_changes(
-    loaded: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_old_files_stay_while_a_join_has_yet_to_read_their_changes(loaded, monkeypatch):
     """Where their retention is over, `maintain` says which join has to run first."""
     lake, joins = loaded, chain(loaded)
     joins.run(lake.spark)

@@ -12,6 +12,7 @@ from pipelines.commands.query import ONLY_A_QUERY, BadQuery, answer, bare_query,
 from pipelines.language import load
 from pipelines.report import ColumnReport, QueryReport, Report
 from pipelines.report.facts import table
+from tests.cases import cases
 from tests.lake import Lake
 
 COMMANDS = [
@@ -235,20 +236,17 @@ def test_long_values_are_cut_and_control_characters_shown() -> None:
 
 
 def test_a_long_value_before_another_column_is_cut() -> None:
-    """80 characters stay whole."""
     lines = table(("v", "w"), [("x" * 80, "1"), ("y" * 81, "2")], (False, True))
     assert lines[2:] == ["x" * 80 + "  1", "y" * 77 + "...  2"]
 
 
-@pytest.mark.parametrize(
-    ("given", "bare"),
-    [
-        ("SELECT 1", "SELECT 1"),
-        ("SELECT 1 ; -- done", "SELECT 1 "),
-        ("SELECT ';' -- ;", "SELECT ';' -- ;"),
-        ("SELECT '; -- x'", "SELECT '; -- x'"),
-        ("SELECT `a;b` FROM t;;\n", "SELECT `a;b` FROM t"),
-    ],
+@cases(
+    "given, bare",
+    ("SELECT 1", "SELECT 1"),
+    ("SELECT 1 ; -- done", "SELECT 1 "),
+    ("SELECT ';' -- ;", "SELECT ';' -- ;"),
+    ("SELECT '; -- x'", "SELECT '; -- x'"),
+    ("SELECT `a;b` FROM t;;\n", "SELECT `a;b` FROM t"),
 )
 def test_only_semicolons_at_the_end_are_taken_off(given: str, bare: str) -> None:
     """Those in strings, names and comments stay."""

@@ -37,7 +37,6 @@ def epochs(*rows: Any) -> tuple[EpochReport, ...]:
 
 
 def many(number: int, **counts: int) -> tuple[EpochReport, ...]:
-    """Make so many committed epochs alike."""
     rows = (entry(n, hours=n, counts=counts or COUNTS, seconds=SECONDS) for n in range(1, number + 1))
     return epochs(*rows)
 
@@ -117,7 +116,6 @@ def test_no_page_refers_to_anything_beyond_its_folder() -> None:
 
 
 def _target(path: str, link: str) -> str:
-    """Follow a relative link from a page."""
     return str((Path("/") / path).parent.joinpath(link).resolve()).lstrip("/")
 
 

@@ -16,15 +16,9 @@ from lakehouse.values.recorded import FILE_RETENTION, SourceVersions
 from lakehouse.values.sqltext import Address
 from pipelines.cli import main
 from pipelines.commands.history import last_gate, seconds_between_runs
-from pipelines.commands.status import (
-    ObservedSource,
-    judge,
-    retention_warning,
-    source_status,
-)
+from pipelines.commands.status import ObservedSource, judge, retention_warning, source_status
 from pipelines.epochs.tables.kind import TablesKind
 from pipelines.report import JoinStatus
-from tests.lake import Lake
 from tests.ledgers import HOUR, at, entry, ledger
 
 DAY = 24 * HOUR
@@ -159,13 +153,10 @@ def test_the_text_has_a_line_for_each_fact_and_the_warnings_last() -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_lake_is_followed_from_not_loaded_to_unreadable(
-    standard: Lake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lake_is_followed_from_not_loaded_to_unreadable(standard, capsys, monkeypatch):
     """
-    Status and history, as text and as JSON, say at each station what a reader of the tables would find.
-
-    The driver is in one time zone, the pipeline file names another one, and all times told are UTC.
+    Status and history, as text and as JSON, say at each station what a reader of the tables would find. The driver is
+    in one time zone, the pipeline file names another one, and all times told are UTC.
     """
     lake = standard
     lake.file.write_text(lake.file.read_text() + "timezone: America/St_Johns\n")

@@ -33,7 +33,6 @@ class Clock(Event):
         self._rounds = rounds
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Note a pause."""
         assert timeout is not None
         self.pauses.append(round(timeout))
         if len(self.pauses) == self._rounds:
@@ -42,7 +41,6 @@ class Clock(Event):
 
 
 def rounds(monkeypatch: pytest.MonkeyPatch, *errors: LakejoinError | None) -> None:
-    """Make runs that end so, one after the other."""
     coming = iter(errors)
 
     def run(*_: Any, **__: Any) -> list[JoinReport]:
@@ -52,9 +50,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch, *errors: LakejoinError | None) -> No
     monkeypatch.setattr(running, "run_joins", run)
 
 
-def test_the_pause_doubles_with_each_failure_and_is_the_old_one_after_a_success(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_pause_doubles_with_each_failure_and_is_the_old_one_after_a_success(monkeypatch):
     rounds(monkeypatch, None, BUSY, BUSY, BUSY, None, BUSY)
     stop = Clock(6)
     assert len([*watch_joins(None, 100, stop=stop)]) == 6  # type: ignore[arg-type]
@@ -145,7 +141,6 @@ def test_a_watch_on_the_command_line_says_a_line_a_run_and_stops_clean(loaded: L
 
 
 def wait_for(log: Path, text: str) -> None:
-    """Wait until a line is there."""
     until = time.monotonic() + 120
     while text not in log.read_text():
         assert time.monotonic() < until, log.read_text()
@@ -153,7 +148,6 @@ def wait_for(log: Path, text: str) -> None:
 
 
 def kept(session: SparkSession) -> tuple[object, ...]:
-    """Give what a session keeps."""
     cached = session._jsparkSession.sharedState().cacheManager().numCachedEntries()
     views = [row["viewName"] for row in session.sql("SHOW VIEWS").collect()]
     # Delta notes the version of its last commit there.

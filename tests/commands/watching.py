@@ -26,19 +26,6 @@ EACH = 100
 
 
 def watched(lake: Lake, epochs: int) -> Iterator[dict[str, Any]]:
-    """
-    Watch so many epochs.
-
-    Args:
-        lake: With `left`, `right` and the file of their join.
-        epochs: How many.
-
-    Yields:
-        What stays in the process, after each hundred of them.
-
-    Raises:
-        AssertionError: A round was not an epoch.
-    """
     workspace, stop = Workspace.open(lake.spark, lake.pipeline().file, lake.folder), Event()
     first: dict[str, Any] = {}
     for number, (report,) in enumerate(watch_joins(workspace, 0.001, stop=stop)):
@@ -78,7 +65,6 @@ def _resident(process: int | str) -> int:
 
 
 def main() -> None:
-    """Watch once."""
     parser = argparse.ArgumentParser(prog="python -m tests.commands.watching", description=__doc__)
     parser.add_argument("--epochs", type=int, default=500)
     epochs = parser.parse_args().epochs

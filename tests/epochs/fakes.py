@@ -29,8 +29,6 @@ NAME = "result"
 
 
 class FakeSpark:
-    """A session of which nothing is needed but its settings."""
-
     def __init__(self) -> None:
         self.conf = self
         self.values: dict[str, str] = {}
@@ -96,8 +94,6 @@ class FakeTables:
 
 
 class FakeWorkspace:
-    """A workspace over these."""
-
     def __init__(self, folder: Path) -> None:
         self.spark, self.ledger, self.tables, self.engine = FakeSpark(), FakeLedger(), FakeTables(), None
         self.feeds = SimpleNamespace(repairs=0)
@@ -111,7 +107,6 @@ class FakeWorkspace:
         return Address(name, path=f"/lake/{name}")
 
     def staged(self) -> list[Path]:
-        """List the stages that exist."""
         return sorted(Path(self.stages).glob("ledger/result/*"))
 
 

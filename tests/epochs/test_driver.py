@@ -1,6 +1,6 @@
 """The order in which a run does things, its refusals and its recovery, over tables and a ledger in memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from expectations.validation import Verdict
 from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, FeedUnavailable, GateFailed, Remedy
 from lakehouse.ledger.entries import BROKEN, PUBLISHING
 from lakehouse.publish.writes import AppendInPlace
-from lakehouse.session import writing
 from lakehouse.values.recorded import Slice
 from pipelines.epochs.publish import open_epoch
 from pipelines.epochs.run import driver
@@ -20,7 +19,9 @@ from pipelines.epochs.run.slices import BackfillOpen
 from pipelines.plan.decide import OF_STREAMS
 from pipelines.plan.values import Backfill, InPlace, Request, Sliced
 from pipelines.report import JoinReport
+from tests.cases import cases
 from tests.epochs.fakes import NAME, PARTS, FakeKind, FakeWorkspace, faked
+from tests.killing import is_killed, killed, recorded_writes
 
 WHOLE = Request(Backfill())
 
@@ -36,33 +37,16 @@ def run(kind: FakeKind, request: Request = NEXT) -> JoinReport:
     return run_join(kind, request)
 
 
-class Killed(BaseException):
-    """What stops a run at a write: nothing may catch it."""
-
-
-def killing(number: int) -> Callable[[str, str], None]:
-    """Kill a run before or after a write, whichever has a number."""
-    seen = iter(range(number + 1))
-
-    def observe(_when: str, _what: str) -> None:
-        if next(seen, number) == number:
-            raise Killed
-
-    return observe
-
-
-def watched() -> list[str]:
-    """Return a list that gets what is written from now on."""
-    done: list[str] = []
-    writing.observers.append(lambda when, what: done.append(what) if when == "after" else None)
-    return done
+def is_killed_at(number: int, kind: FakeKind) -> bool:
+    """Kill a run before a write by an even number, after it by an odd one."""
+    return is_killed(lambda: run(kind), "", ("before", "after")[number % 2], number // 2 + 1)
 
 
 @pytest.mark.parametrize("kind", PARTS)
 def test_an_epoch_is_staged_then_begun_then_written_then_closed(workspace: FakeWorkspace, kind: str) -> None:
     """The result last, whatever the kind writes beside it."""
-    done = watched()
-    report = run(FakeKind(workspace, writes=PARTS[kind]))
+    with recorded_writes("after") as done:
+        report = run(FakeKind(workspace, writes=PARTS[kind]))
     parts = [part for _, part in PARTS[kind]]
     assert done == [
         *(f"stage {part}" for part in parts),
@@ -84,13 +68,7 @@ def test_killed_at_any_write_the_next_run_ends_where_it_would_have(tmp_path: Pat
     while True:
         workspace = FakeWorkspace(tmp_path / str(number))
         with faked(workspace):
-            writing.observers.append(killing(number))
-            try:
-                run(FakeKind(workspace, writes=PARTS[kind]))
-            except Killed:
-                writing.observers.clear()
-            else:
-                writing.observers.clear()
+            if not is_killed_at(number, FakeKind(workspace, writes=PARTS[kind])):
                 break
             run(FakeKind(workspace, writes=PARTS[kind]))
         committed = [step for step in workspace.ledger.steps() if step[1] == "committed"]
@@ -109,13 +87,7 @@ def test_an_epoch_in_place_is_abandoned_unless_its_rows_are_written(tmp_path: Pa
         workspace = FakeWorkspace(tmp_path / str(number))
         kind = FakeKind(workspace, writes=[(AppendInPlace, "result")])
         with faked(workspace):
-            writing.observers.append(killing(number))
-            try:
-                run(kind)
-            except Killed:
-                writing.observers.clear()
-            else:
-                writing.observers.clear()
+            if not is_killed_at(number, kind):
                 break
             run(kind)
         assert len(workspace.tables.commits[NAME]) == 1, number
@@ -134,9 +106,7 @@ def test_what_does_not_pass_its_gate_is_kept_in_its_stage_and_uses_up_no_number(
     assert workspace.ledger.steps() == [(1, "rejected"), (1, "publishing"), (1, "committed")]
 
 
-def test_the_hint_of_a_gate_has_the_commands_of_the_kind(
-    workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hint_of_a_gate_has_the_commands_of_the_kind(workspace, monkeypatch):
     monkeypatch.setattr(FakeKind, "commands", OF_STREAMS)
     with pytest.raises(GateFailed) as refused:
         run(FakeKind(workspace, verdict=Verdict(("two rows for a key",))))
@@ -176,22 +146,14 @@ def test_a_run_goes_on_up_to_what_it_found_when_it_began(workspace: FakeWorkspac
 
 
 def test_nothing_to_do_writes_nothing(workspace: FakeWorkspace) -> None:
-    done = watched()
-    report = run(FakeKind(workspace, news=0))
+    with recorded_writes("after") as done:
+        report = run(FakeKind(workspace, news=0))
     assert (report.outcome, report.reason, done) == ("nothing", "no-changes: none", [])
 
 
-def left_open(workspace: FakeWorkspace, writes: Any = PARTS["tables"]) -> None:
-    """Kill a run after its *publishing* row."""
-
-    def observe(when: str, what: str) -> None:
-        if (when, what) == ("after", "ledger: publishing"):
-            raise Killed
-
-    writing.observers.append(observe)
-    with pytest.raises(Killed):
-        run(FakeKind(workspace, writes=writes))
-    writing.observers.clear()
+def left_open(workspace: FakeWorkspace, parts: Any = PARTS["tables"]) -> None:
+    with killed("ledger: publishing", "after"):
+        run(FakeKind(workspace, writes=parts))
 
 
 def test_a_run_finishes_the_open_epoch_and_goes_on(workspace: FakeWorkspace) -> None:
@@ -229,8 +191,8 @@ def test_a_backfill_gives_up_a_broken_epoch_and_restores_the_buffered_rows(works
     workspace.ledger.append(replace(entry, step=BROKEN, message="2 rows"))
     with pytest.raises(BrokenEpoch, match="2 rows"):
         run(FakeKind(workspace))
-    done = watched()
-    run(FakeKind(workspace, writes=PARTS["two streams"]), WHOLE)
+    with recorded_writes("after") as done:
+        run(FakeKind(workspace, writes=PARTS["two streams"]), WHOLE)
     assert done[:3] == ["restore", "ledger: abandoned", "delete stage"]
     assert len(workspace.tables.commits["result__state"]) == 1
 
@@ -254,9 +216,7 @@ def test_an_open_backfill_of_another_kind_is_abandoned_by_a_backfill(workspace: 
 
 
 @pytest.mark.parametrize("request_", [NEXT, WHOLE], ids=["run", "backfill"])
-def test_an_interrupted_load_of_another_kind_is_dropped_and_done_anew(
-    workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, request_: Request
-) -> None:
+def test_an_interrupted_load_of_another_kind_is_dropped_and_done_anew(workspace, monkeypatch, request_):
     left_open(workspace)
     (entry,) = workspace.ledger.rows
     new = tuple(replace(write, target=replace(write.target, base_version=-1)) for write in entry.writes)
@@ -268,9 +228,7 @@ def test_an_interrupted_load_of_another_kind_is_dropped_and_done_anew(
     assert [step for _, step in workspace.ledger.steps()] == [PUBLISHING, "abandoned", PUBLISHING, "committed"]
 
 
-def test_of_two_runs_one_publishes_and_the_other_leaves_no_stage(
-    workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_runs_one_publishes_and_the_other_leaves_no_stage(workspace, monkeypatch):
     kind = FakeKind(workspace)
     prepared = kind.prepare(NEXT)
     run(FakeKind(workspace))
@@ -302,12 +260,8 @@ def test_whoever_meets_another_run_again_and_again_is_told_so(workspace: FakeWor
         Path(entry.stage, "result").mkdir(parents=True)
 
 
-@pytest.mark.parametrize(
-    ("route", "called"), [(InPlace(), "load"), (Sliced(3), "backfill_in_slices")], ids=["in place", "sliced"]
-)
-def test_the_route_of_the_plan_decides(
-    workspace: FakeWorkspace, monkeypatch: pytest.MonkeyPatch, route: Any, called: str
-) -> None:
+@cases("route, called", (InPlace(), "load"), (Sliced(3), "backfill_in_slices"), ids=["in place", "sliced"])
+def test_the_route_of_the_plan_decides(workspace, monkeypatch, route, called):
     run(FakeKind(workspace))
     entry, calls = workspace.ledger.rows[-1], []
     for owner, name in ((FakeKind, "load"), (driver, "backfill_in_slices")):

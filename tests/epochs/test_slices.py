@@ -1,6 +1,7 @@
 """A backfill slice by slice of the key space: one epoch, taken up where it was stopped."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,21 +17,16 @@ from pipelines.epochs.run.slices import BackfillOpen
 from pipelines.plan.values import Backfill, WrongOptions
 from pipelines.report import JoinReport
 from pipelines.report.progress import Progress, SliceProgress
+from tests.cases import cases
+from tests.killing import is_killed
 from tests.lake import JOIN, Lake, only
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL."""
-
-
 class Heard(Progress):
-    """Remembers the slices that began."""
-
     def __init__(self) -> None:
         self.slices: list[SliceProgress] = []
 
     def slice(self, join: str, at: SliceProgress) -> None:
-        """Remember it."""
         self.slices.append(at)
 
 
@@ -63,7 +59,6 @@ def drifted(_drifted: Lake, tmp_path: Path) -> Lake:
 
 
 def drift(lake: Lake) -> None:
-    """Change what the result holds."""
     lake.sql("DELETE FROM {result} WHERE k = 1")
     lake.sql("UPDATE {result} SET w = 'z' WHERE k = 6")
     lake.sql("INSERT INTO {result} VALUES (9, 'v9', NULL)")
@@ -73,7 +68,6 @@ RIGHT = sorted(((k, f"v{k}", {2: "x", 6: "y"}.get(k)) for k in range(8)), key=re
 
 
 def backfill(lake: Lake, slices: int = 2, progress: Progress | None = None) -> JoinReport:
-    """Backfill the one join of the lake's file, and raise its error."""
     loaded = Pipeline.load(lake.file)
     workspace = Workspace.open(lake.spark, loaded.file, loaded.folder)
     report = only(run_joins(workspace, backfill=Backfill(slices=slices), progress=progress or Heard()))
@@ -82,34 +76,7 @@ def backfill(lake: Lake, slices: int = 2, progress: Progress | None = None) -> J
     return report
 
 
-def kill_at(number: int, moment: str, what: str = "") -> None:
-    """Stop the run before or after a write, counted from 1 of those whose description holds a text."""
-    seen = 0
-
-    def observe(when: str, which: str) -> None:
-        nonlocal seen
-        if when == moment and what in which:
-            seen += 1
-            if seen == number:
-                raise Killed
-
-    writing.observers.append(observe)
-
-
-def killed(lake: Lake, number: int, moment: str, what: str = "") -> bool:
-    """Begin a backfill that is killed; tell whether the write was reached."""
-    kill_at(number, moment, what)
-    try:
-        backfill(lake)
-    except Killed:
-        return True
-    finally:
-        writing.observers.clear()
-    return False
-
-
 def steps(lake: Lake) -> list[str]:
-    """List the steps of the newest epoch in the ledger."""
     rows = lake.ledger()
     return [row["step"] for row in rows if row["epoch"] == rows[-1]["epoch"]]
 
@@ -162,7 +129,7 @@ def test_the_changelog_gets_a_row_for_each_difference_of_its_own(drifted: Lake) 
 def test_a_backfill_that_was_killed_goes_on_with_the_slices_that_are_left(drifted: Lake) -> None:
     """At the versions that it was begun with; what came since is the next run's."""
     lake = drifted
-    assert killed(lake, 1, "after", "ledger: slice")
+    assert is_killed(lambda: backfill(lake), "ledger: slice", "after")
     lake.sql("INSERT INTO {left} VALUES (20, 'later')")
     with pytest.raises(BackfillOpen, match="lakejoin backfill --select result") as waits:
         Pipeline.load(lake.file).run(lake.spark)
@@ -187,11 +154,8 @@ def test_a_part_of_a_result_goes_slice_by_slice_as_well(drifted: Lake) -> None:
     lake.sql("UPDATE {result} SET w = 'z' WHERE k IN (0, 4)")
     with pytest.raises(ForeignWriter):
         Pipeline.load(lake.file).backfill(lake.spark, where="k < 5", slices=3)
-    kill_at(2, "after", "ledger: slice")
-    part = "k IN (0, 1, 4, 9) OR v = 'v6'"
-    with pytest.raises(Killed):
-        Pipeline.load(lake.file).backfill(lake.spark, where=part, slices=3)
-    writing.observers.clear()
+    part, join = "k IN (0, 1, 4, 9) OR v = 'v6'", Pipeline.load(lake.file)
+    assert is_killed(lambda: join.backfill(lake.spark, where=part, slices=3), "ledger: slice", "after", 2)
     heard = Heard()
     assert backfill(lake, progress=heard).changed == 5
     assert [at.number for at in heard.slices] == [2]
@@ -199,13 +163,11 @@ def test_a_part_of_a_result_goes_slice_by_slice_as_well(drifted: Lake) -> None:
     assert lake.ledger()[-1]["reason"] == f"backfill-where: requested by the user: {part}, in 3 slices"
 
 
-@pytest.mark.parametrize(
-    ("moment", "what"),
-    [
-        pytest.param("after", "merge into", marks=pytest.mark.slow),
-        pytest.param("before", "", marks=pytest.mark.slow),
-        pytest.param("after", "", marks=pytest.mark.slow),
-    ],
+@cases(
+    "moment, what",
+    pytest.param("after", "merge into", marks=pytest.mark.slow),
+    pytest.param("before", "", marks=pytest.mark.slow),
+    pytest.param("after", "", marks=pytest.mark.slow),
 )
 def test_killed_at_a_write_it_ends_in_the_same_tables(drifted: Lake, tmp_path: Path, moment: str, what: str) -> None:
     drifted.sql("UPDATE {left} SET v = 'n' WHERE k IN (0, 7)")
@@ -214,7 +176,7 @@ def test_killed_at_a_write_it_ends_in_the_same_tables(drifted: Lake, tmp_path: P
     epoch, number = whole.ledger()[-1]["epoch"], 0
     while True:
         lake = drifted.copy(tmp_path / str(number))
-        if (what and number) or not killed(lake, number + 1, moment, what):
+        if (what and number) or not is_killed(partial(backfill, lake), what, moment, number + 1):
             break
         number += 1
         backfill(lake)  # after the last write the epoch has ended: this is another one, which changes nothing
@@ -231,14 +193,13 @@ def outcome(lake: Lake, epoch: int) -> list[object]:
 
 
 def changelog(lake: Lake) -> list[tuple[object, ...]]:
-    """Give the rows of the changelog but for their times."""
     return [row[:-1] for row in lake.rows("result__changelog")]
 
 
 @pytest.mark.slow
 def test_what_it_was_begun_with_is_gone_and_it_begins_anew(drifted: Lake) -> None:
     lake = drifted
-    assert killed(lake, 1, "after", "ledger: slice")
+    assert is_killed(lambda: backfill(lake), "ledger: slice", "after")
     lake.pipeline(JOIN.replace("LEFT JOIN", "JOIN"), changelog=True)
     report = backfill(lake)
     assert lake.rows() == [(2, "v2", "x"), (6, "v6", "y")]
@@ -249,7 +210,7 @@ def test_what_it_was_begun_with_is_gone_and_it_begins_anew(drifted: Lake) -> Non
 @pytest.mark.deep
 def test_a_result_that_was_dropped_within_its_backfill_is_loaded_anew(drifted: Lake) -> None:
     """Neither `run` nor `backfill` could go on before."""
-    assert killed(drifted, 1, "before", "merge")
+    assert is_killed(lambda: backfill(drifted), "merge")
     shutil.rmtree(drifted.path("result"))
     with pytest.raises(BackfillOpen):
         drifted.pipeline(JOIN, changelog=True).run(drifted.spark)
@@ -305,16 +266,14 @@ def test_the_command_goes_slice_by_slice_and_says_so(drifted: Lake, capsys: pyte
     assert lake.rows() == RIGHT
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        ({"slices": 2, "remedy": "reset"}, "joins of tables"),
-        ({"slices": 2, "dry_run": True}, "that writes"),
-        ({"slices": 1_001}, "from 1 to 1,000"),
-        ({"where": " "}, "is empty"),
-        ({"where": "k = 1", "remedy": "reset"}, "for joins of tables"),
-        ({"dry_run": True, "remedy": "accept"}, "cannot be combined with --accept"),
-    ],
+@cases(
+    "options, why",
+    ({"slices": 2, "remedy": "reset"}, "joins of tables"),
+    ({"slices": 2, "dry_run": True}, "that writes"),
+    ({"slices": 1_001}, "from 1 to 1,000"),
+    ({"where": " "}, "is empty"),
+    ({"where": "k = 1", "remedy": "reset"}, "for joins of tables"),
+    ({"dry_run": True, "remedy": "accept"}, "cannot be combined with --accept"),
 )
 def test_options_that_do_not_go_together_are_refused(loaded: Lake, options: dict[str, object], why: str) -> None:
     with pytest.raises(WrongOptions, match=why) as refused:

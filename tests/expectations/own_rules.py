@@ -49,13 +49,10 @@ def _of(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
 
 
 def _place(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
-    """Give what orders a row: nulls first."""
     return tuple((0,) if row[name] is None else (1, row[name]) for name in names)
 
 
 class Before:
-    """What is before a row, looked for among all rows."""
-
     def __init__(self, row: Row, rows: Sequence[Row], key: Sequence[str], order: Sequence[str]) -> None:
         others = [other for other in rows if other is not row and _of(other, key) == _of(row, key)]
         here = _place(row, order)
@@ -73,10 +70,7 @@ def key_present(rows: Sequence[Row], key_columns: Sequence[str]) -> list[bool]:
 
 
 def part_of_key_present(
-    rows: Sequence[Row],
-    key_columns: Sequence[str],
-    left_columns: Sequence[str] = (),
-    right_columns: Sequence[str] = (),
+    rows: Sequence[Row], key_columns: Sequence[str], left_columns: Sequence[str] = (), right_columns: Sequence[str] = ()
 ) -> list[bool]:
     def good(row: Row) -> bool:
         together = [[value is None for value in _of(row, side)] for side in (left_columns, right_columns)]
@@ -183,10 +177,7 @@ def foreign_key(
 
 
 def positions_grow(
-    rows: Sequence[Row],
-    key_columns: Sequence[str],
-    position_columns: Sequence[str],
-    order_columns: Sequence[str] = (),
+    rows: Sequence[Row], key_columns: Sequence[str], position_columns: Sequence[str], order_columns: Sequence[str] = ()
 ) -> list[bool]:
     def good(row: Row) -> bool:
         if None in _of(row, position_columns):

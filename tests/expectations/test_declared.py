@@ -149,7 +149,6 @@ def test_rows_added_to_a_stream_are_held_to_them(lake: Lake) -> None:
 
 @pytest.fixture
 def priced(lake: Lake) -> Lake:
-    """Two tables with two rows each."""
     lake.create("left", "k INT", "(1), (2)")
     lake.create("right", "k INT, v INT", "(1, 10), (2, 20)")
     return lake

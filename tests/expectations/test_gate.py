@@ -11,11 +11,7 @@ from lakehouse.values.sqltext import Address
 from tests.lake import Lake
 
 CHANGES = "op STRING, key STRUCT<k: INT>, before STRUCT<k: INT, v: STRING>, after STRUCT<k: INT, v: STRING>"
-GOOD = [
-    ("insert", (3,), None, (3, "c")),
-    ("update", (1,), (1, "a"), (1, None)),
-    ("delete", (2,), (2, "b"), None),
-]
+GOOD = [("insert", (3,), None, (3, "c")), ("update", (1,), (1, "a"), (1, None)), ("delete", (2,), (2, "b"), None)]
 
 
 FAULTS: dict[str, list[tuple[object, ...]]] = {
@@ -45,9 +41,7 @@ def test_each_rule_finds_what_breaks_it(published: Lake, finding: str) -> None:
     _judge(published, finding, len(GOOD))
 
 
-@pytest.mark.parametrize(
-    "finding", ["", pytest.param("no unnecessary tombstone", marks=pytest.mark.slow), "one change per key"]
-)
+@pytest.mark.parametrize("finding", ["", "no unnecessary tombstone", "one change per key"])
 @pytest.mark.deep
 def test_a_large_change_set_is_judged_by_spark_and_alike(published: Lake, finding: str) -> None:
     _judge(published, finding, limits.JUDGED_IN_PROCESS + 1)

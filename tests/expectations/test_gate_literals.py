@@ -1,7 +1,6 @@
 """The gate shares the code that writes literals with the joins: what a mistake there loses is found nevertheless."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ FINDS = "and a join on the key find different rows"
 
 
 def _by_literals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let joins and gate look up few rows of small tables by literals."""
     for name in ("SMALL_BYTES", "LITERAL_BYTES", "BROADCAST_BYTES"):
         monkeypatch.setattr(limits, name, -1)
 
@@ -63,9 +61,7 @@ def tables(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> tuple[Lake, Pipeline]
 
 
 @pytest.mark.parametrize(("fault", "finding"), [(_altered, HOLDS), (_blind, FINDS)])
-def test_tables_a_row_that_literals_miss_is_found(
-    tables: tuple[Lake, Pipeline], monkeypatch: pytest.MonkeyPatch, fault: Any, finding: str
-) -> None:
+def test_tables_a_row_that_literals_miss_is_found(tables, monkeypatch, fault, finding):
     lake, pipeline = tables
     before = lake.version()
     with monkeypatch.context() as planted:
@@ -79,9 +75,7 @@ def test_tables_a_row_that_literals_miss_is_found(
 
 
 @pytest.mark.parametrize(("fault", "finding"), [(_altered, HOLDS), (_blind, FINDS)])
-def test_what_a_gate_without_literals_finds_is_explained_by_them(
-    tables: tuple[Lake, Pipeline], monkeypatch: pytest.MonkeyPatch, fault: Any, finding: str
-) -> None:
+def test_what_a_gate_without_literals_finds_is_explained_by_them(tables, monkeypatch, fault, finding):
     """Tables that are joined at once show the missed row; only then are the look-ups by literals held against them."""
     lake, pipeline = tables
     monkeypatch.setattr(limits, "BROADCAST_BYTES", 2**20)
@@ -97,9 +91,7 @@ def test_what_a_gate_without_literals_finds_is_explained_by_them(
 
 
 @pytest.mark.deep
-def test_a_large_table_is_not_scanned_to_check_literals(
-    tables: tuple[Lake, Pipeline], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_table_is_not_scanned_to_check_literals(tables, monkeypatch):
     """Beyond the limit only the keys themselves are held against the predicate."""
     lake, pipeline = tables
     monkeypatch.setattr(limits, "SCANNED_BYTES", -1)
@@ -109,9 +101,7 @@ def test_a_large_table_is_not_scanned_to_check_literals(
 
 @pytest.mark.parametrize(("fault", "finding"), [(_altered, HOLDS), (_blind, FINDS)])
 @pytest.mark.deep
-def test_a_stream_a_row_that_literals_miss_is_found(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, finding: str
-) -> None:
+def test_a_stream_a_row_that_literals_miss_is_found(spark, tmp_path, monkeypatch, fault, finding):
     _by_literals(monkeypatch)
     lake = Clicks(spark, tmp_path / "lake")
     lake.create("clicks", "id INT, user STRING", "(1, 'x')")
@@ -182,9 +172,7 @@ def test_the_keys_looked_up_without_literals_are_others_in_each_run(spark: Spark
     assert seen[0] == seen[1] != seen[2]
 
 
-def test_literals_of_keys_with_nulls_hold_for_each_of_them(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_literals_of_keys_with_nulls_hold_for_each_of_them(spark, monkeypatch):
     """Keys of which parts are null are found as such, and a pattern of nulls that is left out is noticed."""
     values = "VALUES (1, NULL), (NULL, 2), (3, 4), (5, NULL) AS t(a, b)"
     keys = by_key.driver_copy(spark.sql(f"SELECT named_struct('k0', a, 'k1', b) AS key FROM {values}"))

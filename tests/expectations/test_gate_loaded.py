@@ -12,6 +12,7 @@ from lakehouse import limits
 from lakehouse.errors.errors import GateFailed
 from pipelines import Pipeline
 from pipelines.epochs.views import load
+from tests.cases import cases
 from tests.lake import KEYED, Lake, only
 
 MISSING, SURPLUS, DIFFERS = "has every row", "does not compute", "a row of the result equals"
@@ -35,7 +36,6 @@ KINDS = {
 
 @pytest.fixture
 def unloaded(lake: Lake) -> Lake:
-    """Give a lake with two tables and no result yet."""
     lake.create(
         "left", "k INT, f INT, m MAP<STRING, INT>", "(1, 1, map('a', 1, 'b', 2)), (2, 4, NULL), (3, NULL, NULL)"
     )
@@ -44,7 +44,6 @@ def unloaded(lake: Lake) -> Lake:
 
 
 def _loading(monkeypatch: pytest.MonkeyPatch, change: Callable[[DataFrame], DataFrame]) -> None:
-    """Let a first load write something else than it computed."""
     append = load.append
 
     def faulty(rows: DataFrame, *args: Any, **options: Any) -> Any:
@@ -53,11 +52,9 @@ def _loading(monkeypatch: pytest.MonkeyPatch, change: Callable[[DataFrame], Data
     monkeypatch.setattr(load, "append", faulty)
 
 
-@pytest.mark.parametrize("size", ["small", pytest.param("large", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found_and_the_load_is_dropped(
-    unloaded: Lake, monkeypatch: pytest.MonkeyPatch, fault: str, size: str
-) -> None:
+def test_a_planted_fault_is_found_and_the_load_is_dropped(unloaded, monkeypatch, fault, size):
     change, finding = FAULTS[fault]
     if size == "large":
         for name in ("SMALL_BYTES", "LITERAL_BYTES", "BROADCAST_BYTES"):
@@ -71,13 +68,11 @@ def test_a_planted_fault_is_found_and_the_load_is_dropped(
     assert only(pipeline.run(unloaded.spark)).counts["inserted"] == 3
 
 
-@pytest.mark.parametrize(
-    "size", [("SMALL_BYTES", 2**40), ("LITERAL_BYTES", 2**40), ("LITERAL_BYTES", -1)], ids=["small", "between", "large"]
+@cases(
+    "size", ("SMALL_BYTES", 2**40), ("LITERAL_BYTES", 2**40), ("LITERAL_BYTES", -1), ids=["small", "between", "large"]
 )
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_right_passes(
-    unloaded: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, size: tuple[str, int]
-) -> None:
+def test_what_is_right_passes(unloaded, monkeypatch, kind, size):
     """Rows without a key, without a partner, and that an inner join leaves out are no findings."""
     if size[0] == "LITERAL_BYTES":
         monkeypatch.setattr(limits, "SMALL_BYTES", -1)
@@ -111,18 +106,14 @@ def test_another_load_is_looked_at_elsewhere(unloaded: Lake, monkeypatch: pytest
     assert len(seen) > 1
 
 
-@pytest.mark.parametrize(
-    ("fault", "finding"),
-    [
-        ("IF(k = 25, array(), array(k))", "32 rows for 33$"),
-        ("IF(k = 25, array(99), array(k))", "33 rows for 33 with other keys$"),
-        ("IF(k = 25, array(k, k), array(k))", r"one change per key: k \(2 rows\).*34 rows for 33$"),
-    ],
+@cases(
+    "fault, finding",
+    ("IF(k = 25, array(), array(k))", "32 rows for 33$"),
+    ("IF(k = 25, array(99), array(k))", "33 rows for 33 with other keys$"),
+    ("IF(k = 25, array(k, k), array(k))", r"one change per key: k \(2 rows\).*34 rows for 33$"),
     ids=["lost", "under another key", "twice"],
 )
-def test_no_row_of_a_left_join_may_be_lost_or_added_outside_the_sample(
-    unloaded: Lake, monkeypatch: pytest.MonkeyPatch, fault: str, finding: str
-) -> None:
+def test_no_row_of_a_left_join_may_be_lost_or_added_outside_the_sample(unloaded, monkeypatch, fault, finding):
     """The keys of the whole result are those of the first table; the sample sees none of these rows."""
     sampled = loaded._with_wrong_rows
     monkeypatch.setattr(loaded, "_with_wrong_rows", lambda *given: sampled(*given).where("FALSE"))

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from lakehouse import limits
 from lakehouse.errors.errors import GateFailed
 from pipelines import Pipeline
+from tests.cases import cases
 from tests.epochs.lookup.clicks import JOIN, Clicks, begin, commit_at
 from tests.lake import only
 from tests.planted import planted
@@ -18,7 +19,6 @@ MISSING, SURPLUS = "the partner that it had at its position", "every row of the 
 
 
 def named(name: str) -> Callable[[DataFrame], DataFrame]:
-    """Let the click with id 4 show another name."""
     return lambda rows: rows.withColumn("name", F.expr(f"IF(id = 4, {name}, name)"))
 
 
@@ -36,17 +36,10 @@ FAULTS: dict[str, tuple[Callable[[DataFrame], DataFrame], tuple[str, ...]]] = {
 
 @pytest.fixture
 def clicks(spark: SparkSession, tmp_path: Path) -> Clicks:
-    """Give a lake with three clicks and two users and no result yet."""
-    lake = Clicks(spark, tmp_path / "lake")
-    lake.create("clicks", "id INT, user INT, at TIMESTAMP", "(1, 1, NULL), (2, 2, NULL), (3, NULL, NULL)")
-    lake.create("users", "id INT, name STRING, country STRING", "(1, 'ann', 'no'), (3, 'cy', 'se')")
-    lake.create("countries", "code STRING, country STRING", "('no', 'Norway')")
-    begin(lake)
-    return lake
+    return Clicks.new(spark, tmp_path / "lake")
 
 
 def as_many(monkeypatch: pytest.MonkeyPatch, rechecked: int = limits.LOOKUPS_CHECKED) -> None:
-    """Let the gate treat few rows as many."""
     monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", 0)
     monkeypatch.setattr(limits, "SMALL_BYTES", -1)
     monkeypatch.setattr(limits, "LOOKUPS_CHECKED", rechecked)
@@ -55,18 +48,14 @@ def as_many(monkeypatch: pytest.MonkeyPatch, rechecked: int = limits.LOOKUPS_CHE
 SOME = ("no row", "no rows", "partner of another", "partner of before")
 
 
-@pytest.mark.parametrize(
-    ("how", "kind", "faults"),
-    [
-        ("LEFT", "table", SOME),
-        pytest.param("LEFT", "table", tuple(name for name in FAULTS if name not in SOME), marks=pytest.mark.slow),
-        pytest.param("INNER", "table", SOME, marks=pytest.mark.slow),
-        pytest.param("LEFT", "global_table", SOME, marks=pytest.mark.slow),
-    ],
+@cases(
+    "how, kind, faults",
+    ("LEFT", "table", SOME),
+    ("LEFT", "table", tuple(name for name in FAULTS if name not in SOME)),
+    ("INNER", "table", SOME),
+    ("LEFT", "global_table", SOME),
 )
-def test_a_planted_fault_is_found_before_anything_is_published(
-    clicks: Clicks, monkeypatch: pytest.MonkeyPatch, how: str, kind: str, faults: tuple[str, ...]
-) -> None:
+def test_a_planted_fault_is_found_before_anything_is_published(clicks, monkeypatch, how, kind, faults):
     users = {"key": "id", "kind": kind}
     pipeline = clicks.stream(JOIN.replace("LEFT", how), users=users)
     with planted(named("'x'")), planted(lambda rows: rows.withColumn("id", F.expr("id + 3"))):
@@ -111,18 +100,8 @@ def refused(lake: Clicks, pipeline: Pipeline, findings: tuple[str, ...], *, is_l
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("order", "size"),
-    [
-        ("commits", "few"),
-        pytest.param("column", "few", marks=pytest.mark.slow),
-        pytest.param("commits", "many", marks=pytest.mark.slow),
-        pytest.param("column", "sampled", marks=pytest.mark.slow),
-    ],
-)
-def test_what_is_right_passes_and_where_all_is_wrong_a_sample_tells(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str, size: str
-) -> None:
+@cases("order, size", ("commits", "few"), ("column", "few"), ("commits", "many"), ("column", "sampled"))
+def test_what_is_right_passes_and_where_all_is_wrong_a_sample_tells(spark, tmp_path, monkeypatch, order, size):
     """Rows and changes by turns: updates, deletes, keys that come back, what is only written anew, null keys."""
     lake = Clicks(spark, tmp_path / "lake")
     lake.create("clicks", "id INT, user INT, seq INT", "(1, 1, 1), (2, 2, 2), (3, NULL, 3)")

@@ -21,13 +21,12 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.kind import Prefetched
 from pipelines.epochs.tables.kind import TablesKind
+from tests.cases import cases
 from tests.lake import KEYED, Lake, only
 from tests.planted import planted
 
 
 class Kind(NamedTuple):
-    """A kind of join, by its statement and the keys of its sources."""
-
     sql: str
     sources: dict[str, str]
 
@@ -47,7 +46,6 @@ ROW = "k INT, f INT, v STRING"
 
 
 def _loaded(lake: Lake, kind: Kind) -> Pipeline:
-    """Load a join, and let changes of both sources come."""
     lake.create("left", ROW, "(1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c'), (4, 4, 'd'), (5, 4, 'e'), (6, NULL, 'f')")
     lake.create("right", "k INT, w STRING", "(1, 'A'), (2, 'B'), (3, 'C'), (4, 'D'), (5, 'E')")
     pipeline = lake.pipeline(kind.sql, kind.sources)
@@ -59,13 +57,11 @@ def _loaded(lake: Lake, kind: Kind) -> Pipeline:
 
 
 def _image(changes: DataFrame, **values: str) -> DataFrame:
-    """Alter the row after the change of key 1."""
     fields = ", ".join(f"'{n}', {values.get(n, f'after.{n}')}" for n in changes.select("after.*").columns)
     return changes.withColumn("after", F.expr(f"IF(after.k = 1, named_struct({fields}), after)"))
 
 
 def _and(changes: DataFrame, key: int, op: str, before: str, after: str) -> DataFrame:
-    """Add a row for another key, made from that of key 1."""
     image = changes.select("before.*").columns
     other = ", ".join(f"'{n}', {key if n == 'k' else f'before.{n}'}" for n in image)
     added = changes.where("key.k = 1").select(
@@ -97,14 +93,12 @@ CASES = [(kind, size) for kind in KINDS for size in ("small", "between", "large"
 
 
 @pytest.mark.parametrize(
-    ("kind", "size"),
-    [pytest.param(*case, marks=[] if case in OFTEN else pytest.mark.slow) for case in CASES],
+    ("kind", "size"), [pytest.param(*case, marks=[] if case in OFTEN else pytest.mark.slow) for case in CASES]
 )
 def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, size: str) -> None:
     """
-    Small sources are read whole, of others what is needed, ahead or not; what was computed itself passes.
-
-    Large change sets are compared by hashes.
+    Small sources are read whole, of others what is needed, ahead or not; what was computed itself passes. Large change
+    sets are compared by hashes.
     """
     pipeline = _loaded(lake, KINDS[kind])
     if size == "hashed":
@@ -143,9 +137,7 @@ REVERSED = "map_from_entries(reverse(map_entries({})))"
 VALUES = "k INT, m MAP<STRING, INT>, d DOUBLE"
 
 
-@pytest.mark.parametrize(
-    ("column", "value"), [("m", REVERSED.format("after.m")), ("d", "-after.d")], ids=["a map", "a zero"]
-)
+@cases("column, value", ("m", REVERSED.format("after.m")), ("d", "-after.d"), ids=["a map", "a zero"])
 @pytest.mark.deep
 def test_a_staged_value_that_only_an_expression_tells_apart_is_found(lake: Lake, column: str, value: str) -> None:
     """A map in another order and 0.0 for -0.0 compare as equal, and are other values to a cast."""
@@ -178,9 +170,7 @@ def test_a_published_value_may_differ_from_the_source_by_the_order_of_a_map(lake
 
 
 @pytest.mark.deep
-def test_a_source_with_many_changes_does_not_crowd_out_another(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_with_many_changes_does_not_crowd_out_another(spark, monkeypatch):
     """Each changed source has its share of the rows that are looked at for what is left out."""
     monkeypatch.setattr(limits, "LEFT_OUT_ROWS", 6)
     statement = PlainStatement(("l", "r"), (("left", "l.f = r.k"),), None, (("k", "l.k"),))

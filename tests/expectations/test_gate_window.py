@@ -24,7 +24,6 @@ LEFT, RIGHT = "_left_row", "_right_row"
 
 
 def _with(rows: DataFrame, where: str, **changed: str) -> DataFrame:
-    """Change some columns of the rows of which a condition holds."""
     return rows.withColumns({name: F.expr(f"IF({where}, {sql}, {name})") for name, sql in changed.items()})
 
 
@@ -97,7 +96,7 @@ def histories(_streams: Streams, tmp_path_factory: pytest.TempPathFactory) -> di
     """Give lakes by type of join in which an epoch has been and the rows of the next one came."""
     found = {}
     for how in ("inner", "left", "full"):
-        lake = Streams(_streams.spark, _streams.copy(tmp_path_factory.mktemp(how) / "lake").folder)
+        lake = _streams.copy(tmp_path_factory.mktemp(how) / "lake")
         join = lake.join(JOIN.replace("LEFT", how.upper()))
         lake.come("left", (1, "a", 0), (2, "b", 0), (3, "c", 0), (5, "e", 0), second=10)
         lake.come("right", (10, "e", 1), second=20)
@@ -138,7 +137,7 @@ def test_a_planted_fault_is_found_and_nothing_is_published(histories: dict[str, 
 @pytest.mark.deep
 def test_what_is_right_passes(histories: dict[str, Streams], how: str) -> None:
     lake = histories[how]
-    lake = Streams(lake.spark, lake.copy(lake.folder.parent / "right").folder)
+    lake = lake.copy(lake.folder.parent / "right")
     join = lake.join(JOIN.replace("LEFT", how.upper()))
     assert only(join.run(lake.spark)).outcome == "done"
     assert {(1, 11), (2, 12), (4, 16)} <= set(lake.found())
@@ -169,7 +168,7 @@ def test_of_many_rows_some_are_checked(histories: dict[str, Streams], monkeypatc
     monkeypatch.setattr(limits, "MEETINGS_CHECKED", 0)
     monkeypatch.setattr(limits, "MEETINGS_SAMPLED", 4)
     lake = histories["full"]
-    lake = Streams(lake.spark, lake.copy(lake.folder.parent / "sampled").folder)
+    lake = lake.copy(lake.folder.parent / "sampled")
     join = lake.join(JOIN.replace("LEFT", "FULL"))
     with (
         planted(lambda rows: rows.where("l IS NULL OR r IS NULL")),

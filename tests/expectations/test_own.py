@@ -73,13 +73,10 @@ IN_PROCESS = (ExpectKeyToBePresent, ExpectOneChangePerKey)
 
 
 def _known(engine: str, kind: type[RowsExpectation]) -> bool:
-    """Say whether an engine knows an expectation."""
     return engine == "spark" or kind in IN_PROCESS
 
 
 class Judge:
-    """Validates rows on either engine."""
-
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         context = gx.get_context(mode="ephemeral")
@@ -109,7 +106,6 @@ class Judge:
         return [by_settings[json.dumps(_settings(asked.configuration), sort_keys=True)] for asked in expectations]
 
     def broken(self, engine: str, rows: Sequence[dict[str, Any]], expectations: Sequence[RowsExpectation]) -> list[Any]:
-        """Give the numbers of the rows that break each expectation."""
         form = {"result_format": "COMPLETE", "unexpected_index_column_names": ["row"]}
         results = self.judge(engine, self.frame(engine, rows), expectations, form)
         for result in results:
@@ -200,9 +196,7 @@ SHOWN = [
 
 @pytest.mark.parametrize(("engine", "expectation", "good", "bad"), SHOWN)
 @pytest.mark.every_case
-def test_each_passes_and_fails(
-    judge: Judge, engine: str, expectation: RowsExpectation, good: list[dict[str, Any]], bad: list[dict[str, Any]]
-) -> None:
+def test_each_passes_and_fails(judge, engine, expectation, good, bad):
     """Good rows pass and bad rows fail; how many fail is told, and which."""
     assert judge.judge(engine, judge.frame(engine, good), [expectation], "BOOLEAN_ONLY")[0].success
     failed = judge.judge(engine, judge.frame(engine, bad), [expectation], "SUMMARY")[0]
@@ -238,7 +232,6 @@ def test_oracle_pandas(judge: Judge, rows: list[dict[str, Any]]) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.slow
 def test_oracle_many_cases(judge: Judge, engine: str) -> None:
-    """The same, for many cases in one frame on either engine."""
     _compare(judge, engine, random_rows(random.Random(7), cases=200, size=10))
 
 

@@ -21,9 +21,7 @@ TABLES = ("result", "result__changelog")
 
 
 @pytest.mark.slow
-def test_suites_are_written_once_and_read_back_by_great_expectations(
-    logged: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_suites_are_written_once_and_read_back_by_great_expectations(logged, capsys):
     """A suite that is there as it is stays untouched; each judges the table that it is named for."""
     asked = ["validate", "-f", str(logged.file), "--write-suites"]
     assert main(asked) == 0
@@ -59,9 +57,7 @@ def _judged(content: dict[str, Any], frame: Any) -> Any:
 
 
 @pytest.mark.deep
-def test_pages_say_what_was_found_and_refer_to_nothing_elsewhere(
-    logged: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pages_say_what_was_found_and_refer_to_nothing_elsewhere(logged, capsys):
     """One for each table, with the sentences of our own expectations; what is in the data is text."""
     site = logged.folder / "site"
     (site / "data_docs").mkdir(parents=True)

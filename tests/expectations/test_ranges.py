@@ -11,18 +11,17 @@ from lakehouse.errors.errors import FeedUnavailable, ForeignWriter, GateFailed
 from pipelines import Pipeline
 from pipelines.cli import main
 from pipelines.commands.published import BadRange, RequestedRange, read_range
+from tests.cases import cases
 from tests.expectations.conftest import NOT_NULL
 from tests.lake import Lake, only
 
 
-@pytest.mark.parametrize(
-    ("given", "span"),
-    [
-        (("3..7", ""), RequestedRange("epochs", 3, 7)),
-        (("3..", ""), RequestedRange("epochs", 3, None)),
-        (("", "0"), RequestedRange("versions", 0, 0)),
-        (("", ""), None),
-    ],
+@cases(
+    "given, span",
+    (("3..7", ""), RequestedRange("epochs", 3, 7)),
+    (("3..", ""), RequestedRange("epochs", 3, None)),
+    (("", "0"), RequestedRange("versions", 0, 0)),
+    (("", ""), None),
 )
 def test_a_range_is_read(given: tuple[str, str], span: RequestedRange | None) -> None:
     assert read_range(*given) == span
@@ -78,16 +77,12 @@ def test_a_restore_lists_rows_that_it_does_not_change(logged: Lake) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("row", "finding"),
-    [
-        ("2, '<b>', 'x', 'upsert', 'left', 9, 3", "expect_no_repeated_value"),
-        ("1, NULL, NULL, 'tombstone', 'left', 9, 3", "expect_no_unnecessary_tombstone"),
-    ],
+@cases(
+    "row, finding",
+    ("2, '<b>', 'x', 'upsert', 'left', 9, 3", "expect_no_repeated_value"),
+    ("1, NULL, NULL, 'tombstone', 'left', 9, 3", "expect_no_unnecessary_tombstone"),
 )
-def test_the_first_row_of_a_key_in_a_range_is_compared_with_what_was_before(
-    logged: Lake, row: str, finding: str
-) -> None:
+def test_the_first_row_of_a_key_in_a_range_is_compared_with_what_was_before(logged, row, finding):
     """The row before lies in an epoch that is not looked at."""
     lake, join = logged, Pipeline.load(logged.file)
     assert only(join.validate(lake.spark, epochs="3")).outcome == "done"

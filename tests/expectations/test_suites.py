@@ -9,6 +9,7 @@ from expectations.suites import KeyOfSide, of_changelog, of_table, of_two_stream
 from expectations.validation import judge
 from lakehouse.errors.errors import GateFailed
 from pipelines.language import ROW_COLUMNS, Semantics
+from tests.cases import cases
 from tests.lake import Lake, only
 from tests.test_documents import TYPES, UNNECESSARY, of_the_one_key
 
@@ -32,7 +33,7 @@ def _findings(spark: SparkSession, how: str, semantics: Semantics) -> tuple[str,
     return judge("documents", spark.createDataFrame(rows, LOGGED), suite).findings
 
 
-@pytest.mark.parametrize("semantics", ["kafka-0.10.2", pytest.param("strict", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("semantics", ["kafka-0.10.2", "strict"])
 @pytest.mark.slow
 def test_kafka_0_10_2_fails_no_padded_row_with_match_and_strict_passes(lake: Lake, semantics: Semantics) -> None:
     """A row that is emitted alone as it comes, and once more with what it meets."""
@@ -74,34 +75,20 @@ def test_validate_holds_a_changelog_to_its_suite(lake: Lake) -> None:
 PRESENT, PART = "expect_key_to_be_present", "expect_part_of_key_to_be_present"
 
 
-@pytest.mark.parametrize(
-    ("may_lack", "may_have_nulls", "expected"),
-    [
-        ((False, False), (False, True), [{PRESENT: {"key_columns": ["a", "n"]}}, {PART: {"key_columns": ["b", "m"]}}]),
-        (
-            (False, True),
-            (False, False),
-            [
-                {PRESENT: {"key_columns": ["a", "n"]}},
-                {
-                    PART: {
-                        "key_columns": ["a", "n", "b", "m"],
-                        "left_columns": ["a", "n"],
-                        "right_columns": ["b", "m"],
-                    }
-                },
-            ],
-        ),
-        (
-            (True, True),
-            (True, False),
-            [{PART: {"key_columns": ["a", "n", "b", "m"], "right_columns": ["b", "m"]}}],
-        ),
-    ],
+@cases(
+    "may_lack, may_have_nulls, expected",
+    ((False, False), (False, True), [{PRESENT: {"key_columns": ["a", "n"]}}, {PART: {"key_columns": ["b", "m"]}}]),
+    (
+        (False, True),
+        (False, False),
+        [
+            {PRESENT: {"key_columns": ["a", "n"]}},
+            {PART: {"key_columns": ["a", "n", "b", "m"], "left_columns": ["a", "n"], "right_columns": ["b", "m"]}},
+        ],
+    ),
+    ((True, True), (True, False), [{PART: {"key_columns": ["a", "n", "b", "m"], "right_columns": ["b", "m"]}}]),
 )
-def test_a_side_is_present_or_wholly_absent(
-    may_lack: tuple[bool, bool], may_have_nulls: tuple[bool, bool], expected: list[Any]
-) -> None:
+def test_a_side_is_present_or_wholly_absent(may_lack, may_have_nulls, expected):
     """A side that no row lacks is present; the key of the other one has all of its parts or none."""
     left, right = map(KeyOfSide, (("a", "n"), ("b", "m")), may_lack, may_have_nulls)
     assert of_table((left, right))[:-1] == expected

@@ -1,13 +1,12 @@
 """
-The joins that read results whose rows may lack a side, so that parts of their keys are null.
-
-`r` and `s` stand for such results: a row of them has one part of its key, or both.
+The joins that read results whose rows may lack a side, so that parts of their keys are null. `r` and `s` stand for such
+results: a row of them has one part of its key, or both.
 """
 
 from dataclasses import replace
 
-from .histories import INT, STRING
 from .pair_shapes import EVERY
+from .schemas import INT, STRING
 from .stars import Star, equal, first, table
 
 TABLES = {
@@ -76,19 +75,13 @@ LOOKED_UP_WITH_NULLS = _looked_up(
     lambda f, r: (f.x, f.y) == (r.x, r.y) and not f.x is f.y is None,
 )
 LOOKED_UP_BY_BOTH = _looked_up(
-    "looked-up-by-both",
-    (("left", "left"),),
-    "f.x = r.x AND f.y <=> r.y",
-    lambda f, r: equal(f.x, r.x) and f.y == r.y,
+    "looked-up-by-both", (("left", "left"),), "f.x = r.x AND f.y <=> r.y", lambda f, r: equal(f.x, r.x) and f.y == r.y
 )
 LOOKED_UP_BY_TWO = _reading(
     "looked-up-by-two",
     (("left", "left"), ("left", "inner")),
     "SELECT f.fid, r.v, g.g FROM f {0} JOIN g ON f.x = g.gid AND g.g = 'p' {1} JOIN r ON r.x <=> g.gid AND r.y = f.y",
-    (
-        lambda f, g: equal(f.x, g.gid) and g.g == "p",
-        lambda f, g, r: r.x == g.gid and equal(r.y, f.y),
-    ),
+    (lambda f, g: equal(f.x, g.gid) and g.g == "p", lambda f, g, r: r.x == g.gid and equal(r.y, f.y)),
     inputs=("f", "g", "r"),
     key=lambda f, g, r: (f.fid,),
     row=lambda f, g, r: (r.v, g.g),
@@ -130,14 +123,7 @@ def _same(r, s):
 
 
 BY_VALUE = "r.x <=> s.p AND r.y <=> s.q"
-WHOLE = _whole(
-    "whole",
-    (("inner",), ("left",)),
-    ("r.x", "r.y"),
-    lambda r, s: (r.x, r.y),
-    BY_VALUE,
-    _same,
-)
+WHOLE = _whole("whole", (("inner",), ("left",)), ("r.x", "r.y"), lambda r, s: (r.x, r.y), BY_VALUE, _same)
 WHOLE_RIGHT = replace(
     WHOLE,
     name="whole-right",
@@ -190,10 +176,7 @@ ON_TOP = _reading(
     "on-top",
     (("full", "left"), ("left", "inner")),
     "SELECT f.fid, s.p, s.q, r.v, f.y AS w FROM f {0} JOIN s ON f.x = s.w {1} JOIN r ON f.x <=> r.x AND f.y <=> r.y",
-    (
-        lambda f, s: equal(f.x, s.w),
-        lambda f, s, r: (f.x, f.y) == (r.x, r.y) and not f.x is f.y is None,
-    ),
+    (lambda f, s: equal(f.x, s.w), lambda f, s, r: (f.x, f.y) == (r.x, r.y) and not f.x is f.y is None),
     inputs=("f", "s", "r"),
     key=lambda f, s, r: (f.fid, s.p, s.q),
     row=lambda f, s, r: (r.v, f.y),

@@ -7,14 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from pipelines.joins.changelog import emitted
 from pipelines.joins.kernel import touched_keys
@@ -24,24 +17,16 @@ from pipelines.joins.timeline import placed, positions, timeline
 from pipelines.language import ResolvedQuery, Semantics
 from tests.joins.claims import literal
 from tests.joins.epochs import Epochs, bound, key_types, known
+from tests.joins.schemas import LONG, STRING, TIMESTAMP, columns
 from tests.joins.scoped import number_of, scoped, scoped_changes, scoped_columns, scoped_rows, scoped_types, unscoped
 from tests.joins.statements import SIDES, statement
 from tests.joins.vectors import Case, Logged, put
 
-ROW = StructType([StructField("key", StringType()), StructField("value", StringType())])
+ROW = columns(key=STRING, value=STRING)
 SCOPE = ("_case", "_cut", "_epoch")
 SCOPES = [StructField(name, IntegerType()) for name in SCOPE]
 KEY = StructField("key", StructType([StructField("k0", StringType())]))
-CHANGES = StructType(
-    [
-        *SCOPES,
-        StructField("version", LongType()),
-        StructField("at", TimestampType()),
-        KEY,
-        StructField("old", ROW),
-        StructField("new", ROW),
-    ]
-)
+CHANGES = StructType([*SCOPES, *columns(version=LONG, at=TIMESTAMP), KEY, *columns(old=ROW, new=ROW)])
 ROWS = StructType([*SCOPES, *ROW])
 CUTS = ("whole", "cut at random", "one record an epoch")
 ZERO = datetime(2000, 1, 1, tzinfo=UTC)
@@ -50,17 +35,7 @@ VERSIONS = 2**30
 
 
 class Histories(Epochs):
-    """
-    What a timeline asks of its sources, answered for all epochs of all cases at once.
-
-    Args:
-        join: The join.
-        types: The types in which keys are compared.
-        changes: The changes of each source: the scope columns, `version`, `at`, `key`, `old`, `new`. The times of a
-            history lie in one hour, and its versions are less than `VERSIONS`.
-        rows: The rows of each source as they are at the end of each epoch, with the scope columns.
-        scope: The columns that name the epoch (int), which become parts of every key.
-    """
+    """What a timeline asks of its sources, answered for all epochs of all cases at once."""
 
     def __init__(
         self,
@@ -79,13 +54,11 @@ class Histories(Epochs):
         )
 
     def changes(self, place: int) -> DataFrame | None:
-        """Give the changes of each commit of an input."""
         source = self.join.inputs[place].source
         changes = placed(self.recorded[source], self.order, self.join.sources.index(source))
         return changes.select("key", "position", "old", "new")
 
     def changed_keys(self, place: int) -> DataFrame | None:
-        """Give the keys of the changes of an input, each once."""
         return self.changes(place).select("key").distinct()
 
 
@@ -126,19 +99,7 @@ def _one_after_another(changes: DataFrame, scope: Sequence[str]) -> DataFrame:
 def changelogs(
     spark: SparkSession, kind: str, how: str, cases: Sequence[Case], semantics: Semantics
 ) -> list[dict[str, list[Logged]]]:
-    """
-    Compute the changelog of every case three times: in one epoch, cut at random, and with one record an epoch.
-
-    Args:
-        spark: The session.
-        kind: The kind of join, as the vectors call it.
-        how: The type of join, as the vectors call it.
-        cases: Cases of that kind and type.
-        semantics: By which rules. In strict mode records that change nothing are left out, as a feed has none.
-
-    Returns:
-        For each case the rows of its changelog in order, by the way it was cut.
-    """
+    """Compute the changelog of every case three times: in one epoch, cut at random, and with one record an epoch."""
     sides = SIDES[kind]
     changes: dict[str, list[tuple]] = {side: [] for side in sides}
     rows: dict[str, list[tuple]] = {side: [] for side in sides}

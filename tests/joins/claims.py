@@ -48,7 +48,6 @@ def literal(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: StructTy
 
 
 def difference_of(before: dict[Row, Row], after: dict[Row, Row]) -> dict[Row, Change]:
-    """Compare two states in plain Python."""
     changes = {}
     for key in before.keys() | after.keys():
         old, new = before.get(key), after.get(key)
@@ -76,7 +75,6 @@ def results_follow(of: Computed, oracle: Oracle) -> None:
 def changes_are_differences(of: Computed, oracle: Oracle | None = None) -> None:
     """
     See that a change set holds exactly the rows that differ, as they were and as they are: no row more, no row less.
-
     Rows are those of a plain Python evaluation, or of the product's own plain query over the tables before and after.
     """
 

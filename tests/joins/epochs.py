@@ -28,9 +28,8 @@ def bound(
     results: Collection[str] = (),
 ) -> ResolvedQuery:
     """
-    Take a statement over named sources through the product's own reading.
-
-    They are tables, unless `kinds` says something else, or `results` that they are results whose rows may lack a side.
+    Take a statement over named sources through the product's own reading. They are tables, unless `kinds` says
+    something else, or `results` that they are results whose rows may lack a side.
     """
     sources = {
         name: Source(key=key, kind=kinds.get(name, "table")) for name, key in keys.items() if name not in results
@@ -65,15 +64,7 @@ def value_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> tuple
 
 
 class Epochs:
-    """
-    What `kernel` asks of its sources, answered for all epochs at once.
-
-    Args:
-        join: The join.
-        types: The types in which keys are compared.
-        feeds: The change feed of each source: its columns and `_change_type`.
-        rows: The rows of each source as they are at the end of each epoch.
-    """
+    """What `kernel` asks of its sources, answered for all epochs at once."""
 
     def __init__(
         self,
@@ -88,18 +79,15 @@ class Epochs:
         self.tables = rows
 
     def changes(self, place: int) -> DataFrame | None:
-        """Net the feed of an input."""
         item = self.join.inputs[place]
         feed = self.feeds[item.source]
         kinds = {name: feed.schema[name].dataType for name in item.columns}
         return net(feed, item.key, self.types[place], kinds, may_be_absent=item.may_be_absent)
 
     def changed_keys(self, place: int) -> DataFrame | None:
-        """Give the keys of the changes of an input."""
         return self.changes(place).select("key")
 
     def referring(self, place: int, wanted: Sequence[tuple[Link, DataFrame]]) -> DataFrame:
-        """Read the keys of the rows of an input that refer to one of the keys."""
         return reduce(DataFrame.unionAll, (self._referring(link, keys) for link, keys in wanted))
 
     def _referring(self, link: Link, keys: DataFrame) -> DataFrame:
@@ -129,7 +117,6 @@ class StagedEpochs(Epochs):
     """Epochs of joins that read a frame many times: each is computed once, as the driver does."""
 
     def materialize(self, name: str, frame: DataFrame) -> DataFrame:
-        """Compute the frame."""
         return known(frame)
 
 
@@ -147,19 +134,6 @@ def change_sets(
     rows: Mapping[str, DataFrame],
     scope: Sequence[str],
 ) -> DataFrame:
-    """
-    Compute what each epoch changes in the result, all epochs at once.
-
-    Args:
-        join: The join.
-        types: The types in which keys are compared.
-        feeds: The change feed of each source: its columns, `_change_type` and the scope columns.
-        rows: The rows of each source as they are at the end of each epoch, with the scope columns.
-        scope: The columns that name the epoch (int), which become parts of every key.
-
-    Returns:
-        What `difference` gives, and the scope columns.
-    """
     whole, kinds = scoped(join, scope), scoped_types(join, types, scope)
     feeds, rows = (scoped_rows(frames, join, scope) for frames in (feeds, rows))
     sources = (StagedEpochs if join.pairing else Epochs)(whole, kinds, feeds, rows)

@@ -1,8 +1,7 @@
 """
-Recorded cases of Hazelcast's join of two streams, and what of them lakejoin does otherwise, by name.
-
-A recorded engine judges the oracle: with all its own rules switched on the oracle must make what was recorded, to the
-letter. Without them it is what lakejoin must make. A rule alone, switched off, says which cases it decides.
+Recorded cases of Hazelcast's join of two streams, and what of them lakejoin does otherwise, by name. A recorded engine
+judges the oracle: with all its own rules switched on the oracle must make what was recorded, to the letter. Without
+them it is what lakejoin must make. A rule alone, switched off, says which cases it decides.
 """
 
 import json
@@ -56,15 +55,6 @@ class State(NamedTuple):
 
 @dataclass
 class Outcome:
-    """
-    What became of a case.
-
-    Args:
-        made: What came of each step; steps of which nothing came may be missing.
-        error: The step that failed, 0 for the construction, and why: `type`, `bounds`, `limit` or `null_time`.
-        states: What was kept after each step; as many steps as are known.
-    """
-
     made: dict[int, Made] = field(default_factory=dict)
     error: tuple[int, str] | None = None
     states: dict[int, State] = field(default_factory=dict)
@@ -104,21 +94,10 @@ def joined(case: Case, left: Values | None, right: Values | None) -> Joined:
 
 
 def expected(case: Case) -> Outcome:
-    """Give what lakejoin must make of a case."""
     return replay(case, frozenset())
 
 
 def replay(case: Case, rules: frozenset[str]) -> Outcome:
-    """
-    Run a case through the oracle.
-
-    Args:
-        case: The case.
-        rules: Where to follow the engine, by name of the difference.
-
-    Returns:
-        What comes of it.
-    """
     outcome = Outcome()
     seq = 0
     try:
@@ -137,16 +116,7 @@ def replay(case: Case, rules: frozenset[str]) -> Outcome:
 
 
 def compare(case: Case, made: Outcome) -> tuple[list[str], Counter[str]]:
-    """
-    Compare what an implementation made of a case with what lakejoin must make of it.
-
-    Args:
-        case: The case.
-        made: What came of it; of the states only the last is compared, if there is one.
-
-    Returns:
-        What is wrong, with it or with the oracle, and the differences from the recorded engine that decide this case.
-    """
+    """Compare what an implementation made of a case with what lakejoin must make of it."""
     misread = [f"the oracle is not the recorded engine: {problem}" for problem in misreadings(case)]
     wanted = expected(case)
     last = max(wanted.states, default=0)
@@ -222,7 +192,6 @@ class Processor(Oracle):
         self.saved: Saved | None = None
 
     def take(self, step: Mapping[str, Any]) -> tuple[list[Emitted], dict[str, int]]:
-        """Take a step, and give the rows and the watermarks that come of it."""
         if "action" in step:
             self._act(step)
             return [], {}
@@ -351,12 +320,8 @@ def _compiled(expression: exp.Expr) -> Callable[[Mapping[Side, Values]], bool | 
 
 
 def case_of(line: Mapping[str, Any]) -> Case:
-    """Take a line that was recorded at the processor apart."""
     params = line["params"]
-    columns: dict[Side, tuple[str, ...]] = {
-        "l": tuple(params["left_columns"]),
-        "r": tuple(params["right_columns"]),
-    }
+    columns: dict[Side, tuple[str, ...]] = {"l": tuple(params["left_columns"]), "r": tuple(params["right_columns"])}
     return Case(
         id=line["id"],
         type=line["type"].lower(),

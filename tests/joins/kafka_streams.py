@@ -1,10 +1,9 @@
 """
-Recorded cases of Kafka Streams' join of two streams, and what of them lakejoin does otherwise, by name.
-
-What must come is defined over all pairs of records at once, without a buffer, and the oracle must say the same. In
-order of time it is also what was recorded, but for the differences named here. Out of order the library loses pairs,
-finds rows that are closed, and emits rows both alone and joined; there the definition alone counts. The oldest
-semantics are as recorded, to the letter.
+Recorded cases of Kafka Streams' join of two streams, and what of them lakejoin does otherwise, by name. What must come
+is defined over all pairs of records at once, without a buffer, and the oracle must say the same. In order of time it is
+also what was recorded, but for the differences named here. Out of order the library loses pairs, finds rows that are
+closed, and emits rows both alone and joined; there the definition alone counts. The oldest semantics are as recorded,
+to the letter.
 """
 
 import json
@@ -35,8 +34,6 @@ TYPES = {"inner": "inner", "left": "left", "outer": "full"}
 
 
 class Record(NamedTuple):
-    """An input."""
-
     seq: int
     side: Side
     key: str | None
@@ -62,8 +59,6 @@ class Meant(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One line of a vector file."""
-
     id: str
     how: str
     semantics: Semantics
@@ -88,14 +83,12 @@ class Case:
         return self.after if side == "l" else self.before
 
     def on(self, left: Values, right: Values) -> bool | None:
-        """Evaluate ON over a key and a time."""
         if left["key"] is None or right["key"] is None:
             return None
         return left["key"] == right["key"] and -self.before <= right["ts"] - left["ts"] <= self.after
 
 
 def read(path: Path) -> list[Case]:
-    """Read the stream-stream joins of a file of vectors."""
     with path.open(encoding="utf-8") as lines:
         parsed = [json.loads(line) for line in lines if line.strip()]
     return [case_of(line) for line in parsed if line["join"] in JOINS]
@@ -108,7 +101,6 @@ def written(after: int, left: Values | None, right: Values | None) -> Output:
 
 
 def emitted(case: Case) -> list[Output]:
-    """Run a case through the oracle, record by record."""
     oracle = oracle_of(case)
     made = [(record.seq, one) for record in case.input for one in took(oracle, case, record)]
     return [written(seq, one.left and one.left[1], one.right and one.right[1]) for seq, one in made]
@@ -121,7 +113,6 @@ def took(oracle: Oracle, case: Case, record: Record) -> list[Emitted]:
 
 
 def oracle_of(case: Case) -> Oracle:
-    """Make the oracle of a case."""
     return Oracle(
         how=case.how,
         bounds=[Bound("l.ts", "r.ts", case.after), Bound("r.ts", "l.ts", case.before)],
@@ -136,31 +127,20 @@ def oracle_of(case: Case) -> Oracle:
 
 
 def compare(case: Case, made: Iterable[Output]) -> tuple[list[str], Counter[str]]:
-    """
-    Compare what an implementation made of a case with what lakejoin must make of it.
-
-    Args:
-        case: The case.
-        made: What it emitted, in any order.
-
-    Returns:
-        What is wrong, with it or with the definition, and the differences from the recorded library by name.
-    """
+    """Compare what an implementation made of a case with what lakejoin must make of it."""
     is_defined = case.in_order and case.semantics != "kafka-0.10.0"
     wrong, differences = against_the_library(case, definition(case)) if is_defined else ([], Counter())
     return wrong + _unlike(Counter(expected(case)), Counter(made)), differences
 
 
 def expected(case: Case) -> list[Output]:
-    """Give what lakejoin must make of a case."""
     return list(case.output if case.semantics == "kafka-0.10.0" else map(_output, definition(case)))
 
 
 def definition(case: Case) -> list[Meant]:
     """
-    Name the rows that must come, by looking at all pairs of records.
-
-    A pair comes if ON holds and the earlier record is not below its limit where the later one is.
+    Name the rows that must come, by looking at all pairs of records. A pair comes if ON holds and the earlier record is
+    not below its limit where the later one is.
     """
     seen = list(accumulate((record.ts for record in case.input), max))
     valued = [(place, record) for place, record in enumerate(case.input) if record.value is not None]
@@ -262,7 +242,6 @@ def _unlike(wanted: Counter[Output], found: Counter[Output]) -> list[str]:
 
 
 def case_of(line: Mapping) -> Case:
-    """Take the line of a stream-stream join apart."""
     params = line["params"]
     return Case(
         id=line["id"],

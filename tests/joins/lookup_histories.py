@@ -12,6 +12,7 @@ from pipelines.language import ResolvedQuery
 from pipelines.language.names import ALWAYS, POSITION
 from tests.joins.claims import literal
 from tests.joins.epochs import key_types
+from tests.joins.schemas import columns
 from tests.joins.scoped import scoped, scoped_changes, scoped_types
 from tests.joins.streams import stream_rows
 
@@ -37,21 +38,6 @@ def compared(
     chosen: random.Random,
     cases: int,
 ) -> tuple[Made, Made]:
-    """
-    Compute what the rows of a stream meet in random histories.
-
-    Args:
-        spark: The session.
-        join: The join; its first input is the stream.
-        schemas: The columns of each source; those of a table begin with its key.
-        step: Makes an event, given its number.
-        oracle: Says what a row of the stream makes of the tables as they are; None for nothing.
-        chosen: Makes the choices.
-        cases: The number of histories.
-
-    Returns:
-        What `look_up` makes of them, and what the oracle does.
-    """
     stream = join.inputs[0].source
     events: list[tuple] = []
     changed: dict[str, list[tuple]] = {name: [] for name in schemas if name != stream}
@@ -110,4 +96,4 @@ def _cuts(chosen: random.Random) -> Sequence[Sequence[int]]:
 def _changes(row: StructType, parts: int) -> StructType:
     key = StructField("key", StructType([StructField(f"k{part}", row[part].dataType) for part in range(parts)]))
     version = StructField("version", LongType())
-    return StructType([*SCOPE, CHANGED_AT, version, key, StructField("old", row), StructField("new", row)])
+    return StructType([*SCOPE, CHANGED_AT, version, key, *columns(old=row, new=row)])

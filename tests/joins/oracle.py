@@ -1,7 +1,6 @@
 """
-The join of two streams in plain Python, event by event, from the tables of section 6 of the design.
-
-It shares no code with what it judges, and is slow on purpose: a list is the buffer, and every row looks at all of it.
+The join of two streams in plain Python, event by event, from the tables of section 6 of the design. It shares no code
+with what it judges, and is slow on purpose: a list is the buffer, and every row looks at all of it.
 """
 
 from collections import Counter
@@ -44,31 +43,12 @@ class TooManyRows(Exception):
 
 @dataclass
 class Held:
-    """A row in the buffer, and whether it ever met another."""
-
     side: Side
     row: Row
     matched: bool
 
 
 class Oracle:
-    """
-    A join of two streams at some position of its history.
-
-    Args:
-        how: The type of join: inner, left, right, full.
-        bounds: What ON says of time.
-        times: The watermarked columns of each side.
-        lateness: By how much each watermark is behind the greatest value seen; a column that is not there moves only by
-            watermarks that are given.
-        meets: The whole ON, of the values of a left and a right row; None is neither true nor false.
-        alone: The conditions of ON that look at one side only, by side.
-        keys: Tells whether a join key of a row is null, by side.
-        semantics: By which rules.
-        is_null_value: Tells of the values of a row that its source calls it a null value.
-        max_rows: How many rows may be held at the end of a position.
-    """
-
     def __init__(
         self,
         how: str,
@@ -96,7 +76,6 @@ class Oracle:
         self._limits: dict[str, Any] = {}
 
     def rows(self, side: Side, rows: Iterable[Row]) -> list[Emitted]:
-        """Take the rows of one position, a commit or a record."""
         return self.both(rows, ()) if side == "l" else self.both((), rows)
 
     def both(self, left: Iterable[Row], right: Iterable[Row]) -> list[Emitted]:
@@ -129,7 +108,6 @@ class Oracle:
         return {column: self._limits.get(column) for column in self._columns}
 
     def outputs(self) -> dict[str, Any]:
-        """Give the watermarks of the result, for the columns that have one."""
         known = [column for column in self._columns if column in self._watermarks and column in self._limits]
         return {column: min(self._watermarks[column], self._limits[column]) for column in known}
 
@@ -205,7 +183,6 @@ class Oracle:
                 self._move(moved, time - self.lateness[moved])
 
     def _move(self, column: str, value: Any) -> None:
-        """A watermark never falls."""
         self._watermarks[column] = max(value, self._watermarks.get(column, value))
 
     def _end(self) -> list[Emitted]:

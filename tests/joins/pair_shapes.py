@@ -1,6 +1,6 @@
 """The joins in which rows match in any number that are tried: few values, so that many rows match many."""
 
-from .histories import INT, STRING
+from .schemas import INT, STRING
 from .stars import Star, equal, first, table
 
 IDS = [1, 2, 3, 4, 5, 6, 7, None]
@@ -21,19 +21,24 @@ DOMAIN = {
 }
 
 
-def _pair(name, types, sql, on, **options):
+REFERRING_GRANDS = table("gid", gid=INT, g=STRING, href=INT)
+TABLES = {"a": LEFT_TABLE, "h": REFERRING_GRANDS, "b": RIGHT_TABLE, "g": GRANDS}
+PAIRS: list[Star] = []
+
+
+def _pair(name, types, sql, on, inputs=("a", "b"), tables=TABLES, **options):
     """Describe a join of the two tables; the row has a value of each."""
     given = {
-        "tables": {"a": LEFT_TABLE, "b": RIGHT_TABLE},
         "domain": DOMAIN,
-        "inputs": ("a", "b"),
-        "key": lambda a, b, *_: (a.aid, b.bid),
-        "row": lambda a, b, *_: (a.v, b.w),
+        "key": lambda *rows: (rows[inputs.index("a")].aid, rows[inputs.index("b")].bid),
+        "row": lambda *rows: (rows[inputs.index("a")].v, rows[inputs.index("b")].w),
         "outputs": ("v", "w"),
         "key_outputs": ("aid", "bid"),
         "may_be_absent": True,
     }
-    return Star(name=name, types=types, sql=sql, on=on, **(given | options))
+    tables = {table: rows for table, rows in (TABLES | tables).items() if table in inputs}
+    PAIRS.append(Star(name=name, types=types, sql=sql, on=on, inputs=inputs, tables=tables, **(given | options)))
+    return PAIRS[-1]
 
 
 MANY = _pair(
@@ -91,7 +96,6 @@ SELF = _pair(
     EVERY,
     "SELECT x.aid AS aid, y.aid AS bid, x.v, y.spare AS w FROM a x {0} JOIN a y ON x.city = y.city AND x.v < y.v",
     (lambda x, y: equal(x.city, y.city) and None not in (x.v, y.v) and x.v < y.v,),
-    tables={"a": LEFT_TABLE},
     inputs=("a", "a"),
     key=lambda x, y: (x.aid, y.aid),
     row=lambda x, y: (x.v, y.spare),
@@ -102,7 +106,6 @@ ON_TOP = _pair(
     tuple((how, then) for (how,) in EVERY for then in ("inner", "left")),
     "SELECT a.aid, b.bid, a.v, g.g FROM a {0} JOIN b ON a.city = b.city {1} JOIN g ON b.gref = g.gid",
     (lambda a, b: equal(a.city, b.city), lambda a, b, g: equal(b.gref, g.gid)),
-    tables={"a": LEFT_TABLE, "b": RIGHT_TABLE, "g": GRANDS},
     inputs=("a", "b", "g"),
     row=lambda a, b, g: (a.v, g.g),
     outputs=("v", "g"),
@@ -113,9 +116,7 @@ BEFORE = _pair(
     tuple((first, how) for first in ("left", "inner") for (how,) in EVERY if (first, how) != ("inner", "inner")),
     "SELECT a.aid, b.bid, g.g, b.w FROM a {0} JOIN g ON a.v = g.gid {1} JOIN b ON a.city = b.city",
     (lambda a, g: equal(a.v, g.gid), lambda a, g, b: equal(a.city, b.city)),
-    tables={"a": LEFT_TABLE, "b": RIGHT_TABLE, "g": GRANDS},
     inputs=("a", "g", "b"),
-    key=lambda a, g, b: (a.aid, b.bid),
     row=lambda a, g, b: (g.g, b.w),
     outputs=("g", "w"),
 )
@@ -128,10 +129,9 @@ ON_LOOKED_UP = _pair(
     "SELECT a.aid, b.bid, g.g, b.w FROM a {0} JOIN g ON a.v = g.gid {1} JOIN b ON a.city = b.city "
     "AND coalesce(g.g, 'p') = b.t",
     (lambda a, g: equal(a.v, g.gid), lambda a, g, b: equal(a.city, b.city, first(g.g, "p"), b.t)),
-    tables={"a": LEFT_TABLE, "b": RIGHT_WITH_TEXT, "g": GRANDS},
+    tables={"b": RIGHT_WITH_TEXT},
     domain=DOMAIN | {"t": ["p", "p", "q", None], "v": [1, 1, 2, None]},
     inputs=("a", "g", "b"),
-    key=lambda a, g, b: (a.aid, b.bid),
     row=lambda a, g, b: (g.g, b.w),
     outputs=("g", "w"),
 )
@@ -143,25 +143,19 @@ THROUGH = _pair(
     tuple((first, how) for first in ("left", "inner") for (how,) in EVERY),
     "SELECT a.aid, b.bid, a.v, b.w FROM a {0} JOIN g ON a.v = g.gid AND a.city <> 'z' {1} JOIN b ON b.t = g.g",
     (lambda a, g: equal(a.v, g.gid) and a.city not in ("z", None), lambda a, g, b: equal(b.t, g.g)),
-    tables={"a": LEFT_TABLE, "b": RIGHT_WITH_TEXT, "g": GRANDS},
+    tables={"b": RIGHT_WITH_TEXT},
     domain=OF_TEXT,
     inputs=("a", "g", "b"),
-    key=lambda a, g, b: (a.aid, b.bid),
-    row=lambda a, g, b: (a.v, b.w),
 )
 
 NULL_SAFE_THROUGH = _pair(
     "null-safe-through",
     (("inner", "inner"), ("inner", "full")),
     "SELECT a.aid, b.bid, a.city, b.w FROM a {0} JOIN g ON a.v = g.gid {1} JOIN b ON b.t <=> g.g AND b.w <> a.v",
-    (
-        lambda a, g: equal(a.v, g.gid),
-        lambda a, g, b: b.t == g.g and None not in (b.w, a.v) and b.w != a.v,
-    ),
-    tables={"a": LEFT_TABLE, "b": RIGHT_WITH_TEXT, "g": GRANDS},
+    (lambda a, g: equal(a.v, g.gid), lambda a, g, b: b.t == g.g and None not in (b.w, a.v) and b.w != a.v),
+    tables={"b": RIGHT_WITH_TEXT},
     domain=OF_TEXT,
     inputs=("a", "g", "b"),
-    key=lambda a, g, b: (a.aid, b.bid),
     row=lambda a, g, b: (a.city, b.w),
     outputs=("city", "w"),
 )
@@ -171,7 +165,6 @@ SELF_THROUGH = _pair(
     (("left", "full"),),
     "SELECT a.aid, k.gid AS bid, a.v, k.g AS w FROM a {0} JOIN g ON a.v = g.gid {1} JOIN g k ON k.g = g.g",
     (lambda a, g: equal(a.v, g.gid), lambda a, g, k: equal(k.g, g.g)),
-    tables={"a": LEFT_TABLE, "g": GRANDS},
     domain=OF_TEXT,
     inputs=("a", "g", "g"),
     key=lambda a, g, k: (a.aid, k.gid),
@@ -186,7 +179,7 @@ BOTH_SIDES = _pair(
     tuple((how, then) for (how,) in EVERY for then in ("inner", "left")),
     "SELECT a.aid, b.bid, a.v, g.g FROM a {0} JOIN b ON a.city = b.city {1} JOIN g ON g.x = a.v AND g.y = b.w",
     (lambda a, b: equal(a.city, b.city), lambda a, b, g: equal(g.x, a.v, g.y, b.w)),
-    tables={"a": LEFT_TABLE, "b": RIGHT_TABLE, "g": PLACES},
+    tables={"g": PLACES},
     domain=OF_PLACES,
     inputs=("a", "b", "g"),
     row=lambda a, b, g: (a.v, g.g),
@@ -205,10 +198,9 @@ SEVERAL_INPUTS = _pair(
         lambda a, h, b, g: equal(g.y, b.w, g.x, h.href) and g.g not in ("q", None),
         lambda a, h, b, g, k: equal(k.gid, g.y),
     ),
-    tables={"a": LEFT_TABLE, "h": table("gid", gid=INT, g=STRING, href=INT), "b": RIGHT_TABLE, "g": PLACES},
+    tables={"g": PLACES},
     domain=OF_PLACES | dict.fromkeys(("v", "w", "x", "y", "href", "gid"), FEW),
     inputs=("a", "h", "b", "g", "h"),
-    key=lambda a, h, b, g, k: (a.aid, b.bid),
     row=lambda a, h, b, g, k: (a.v, g.g, k.g),
     outputs=("v", "g", "last"),
 )
@@ -224,15 +216,9 @@ THROUGH_STEPS = _pair(
         lambda h, a, g, k: equal(k.gid, g.y),
         lambda h, a, g, k, b: equal(k.g, b.t) and None not in (a.city, b.city) and a.city != b.city,
     ),
-    tables={
-        "a": table("aid", aid=INT, city=STRING, v=INT, y=INT),
-        "h": table("gid", gid=INT, g=STRING, href=INT),
-        "b": RIGHT_WITH_TEXT,
-        "g": PLACES,
-    },
+    tables={"a": table("aid", aid=INT, city=STRING, v=INT, y=INT), "b": RIGHT_WITH_TEXT, "g": PLACES},
     domain=OF_PLACES | dict.fromkeys(("v", "w", "x", "y", "href", "gid"), FEW) | {"t": ["p", "p", "q", None]},
     inputs=("h", "a", "g", "h", "b"),
-    key=lambda h, a, g, k, b: (a.aid, b.bid),
     row=lambda h, a, g, k, b: (a.city, b.w, h.g),
     outputs=("city", "w", "g"),
 )
@@ -242,25 +228,4 @@ NAMED_AS_COLUMN = _pair(
     (("full",),),
     "SELECT city.aid, w.bid, city.v, w.w FROM a city {0} JOIN b w ON city.city = w.city AND city.v <> w.w",
     (lambda a, b: equal(a.city, b.city) and None not in (a.v, b.w) and a.v != b.w,),
-)
-
-PAIRS = (
-    MANY,
-    CONDITION,
-    WHERE,
-    NULL_SAFE,
-    PARENT,
-    CHILD,
-    WHOLE_KEYS,
-    SELF,
-    ON_TOP,
-    BEFORE,
-    ON_LOOKED_UP,
-    THROUGH,
-    NULL_SAFE_THROUGH,
-    SELF_THROUGH,
-    BOTH_SIDES,
-    SEVERAL_INPUTS,
-    THROUGH_STEPS,
-    NAMED_AS_COLUMN,
 )

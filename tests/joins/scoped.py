@@ -19,9 +19,8 @@ RADIX = 256
 
 def scoped(join: ResolvedQuery, scope: Sequence[str]) -> ResolvedQuery:
     """
-    Return a join whose inputs, keys, references and result begin with the columns of a scope.
-
-    The result of a pairing has them twice: for the left and for the right input. The input of a stream has no key.
+    Return a join whose inputs, keys, references and result begin with the columns of a scope. The result of a pairing
+    has them twice: for the left and for the right input. The input of a stream has no key.
     """
     shift = len(scope)
     inputs = tuple(
@@ -67,19 +66,12 @@ def scoped_types(join: ResolvedQuery, types: KeyTypes, scope: Sequence[str]) -> 
 
 
 def scoped_columns(join: ResolvedQuery, columns: StructType, scope: Sequence[str]) -> StructType:
-    """Return the columns of the result of a scoped join, from those of the join."""
     names = scope if join.pairing is None else (*_left(scope), *_right(scope))
     return StructType([*(StructField(name, IntegerType()) for name in names), *columns])
 
 
 def unscoped(rows: DataFrame, join: ResolvedQuery, scope: Sequence[str], images: Sequence[str]) -> DataFrame:
-    """
-    Return changes of a scoped join with the scope as columns, and without it in `key` and in the rows of images.
-
-    Args:
-        rows: `key`, the images (struct of the result's columns; null if absent), and other columns.
-        join: The join itself.
-    """
+    """Return changes of a scoped join with the scope as columns, and without it in `key` and in the rows of images."""
     names = [output.name for output in join.outputs]
     sides = [scope] if join.pairing is None else [_left(scope), _right(scope)]
     found = (
@@ -126,10 +118,9 @@ def number_of(scope: Sequence[str]) -> str:
 
 def _scoped_link(join: ResolvedQuery, link: Link, scope: Sequence[str]) -> Link:
     """
-    Return a reference whose first parts are the scope.
-
-    The input through which a reference with parts from several inputs is followed may be absent where it compares its
-    parts by `<=>`. Then the scope comes from any input before, and is not followed.
+    Return a reference whose first parts are the scope. The input through which a reference with parts from several
+    inputs is followed may be absent where it compares its parts by `<=>`. Then the scope comes from any input before,
+    and is not followed.
     """
     over, sql = link.over, _any_of(join, scope, [link.over])
     own = (part for part, place in enumerate(link.overs) if place == link.over)

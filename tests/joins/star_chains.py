@@ -1,6 +1,6 @@
 """Chains of three tables that are joined on their keys, and what refers to two tables with one key."""
 
-from .histories import INT, LONG, STRING
+from .schemas import INT, LONG, STRING
 from .stars import Reference, Star, equal, first, table
 
 TABLES = {
@@ -13,9 +13,8 @@ DOMAIN = {"k": [1, 2, 3, 4, None], "key": [1, 2, 3, 4, None], "v": [0, 1, 1, 2, 
 
 def chain(one: str, two: str) -> Star:
     """
-    Join a with b and both with c on their keys; WHERE is over all of them.
-
-    A FULL JOIN has the key alone in ON; the other joins with c have a condition besides.
+    Join a with b and both with c on their keys; WHERE is over all of them. A FULL JOIN has the key alone in ON; the
+    other joins with c have a condition besides.
     """
     both = {"right": "b.k", "full": "coalesce(a.k, b.k)"}.get(one, "a.k")
     key = {"right": "c.key", "full": f"coalesce({both}, c.key)"}.get(two, both)

@@ -10,7 +10,6 @@ State = dict[str, dict[Row, Row]]
 
 
 def by_key(star: Star, state: tuple[list[Row], ...]) -> State:
-    """Give the rows of each table by their key."""
     return {
         name: {star.key_of(name, row): row for row in star.rows(name, rows)}
         for name, rows in zip(star.names, state, strict=True)
@@ -29,7 +28,6 @@ def fans_out(star: Star, altered: Set[Row], before: State, after: State) -> bool
 
 
 def happened(reference: Reference, before: State, after: State) -> Iterator[str]:
-    """Name what an epoch brings for a foreign key."""
     referring, parents = before[reference.over], before[reference.to]
     for key, row in after[reference.over].items():
         now = reference.by(row)

@@ -1,6 +1,7 @@
 """The foreign-key joins, stars and chains that are tried: small domains, so that rows meet often."""
 
-from .histories import DOUBLE, INT, LONG, NAN, STRING
+from .histories import NAN
+from .schemas import DOUBLE, INT, LONG, STRING
 from .stars import Reference, Star, equal, first, table
 
 IDS = [1, 2, 3, 4, 5, 6, 7, 8, None]
@@ -114,10 +115,7 @@ SELF_TWICE = Star(
     tables=SELF.tables,
     domain=SELF.domain,
     inputs=("employees", "employees", "employees"),
-    on=(
-        lambda e, m: equal(e.manager, m.id),
-        lambda e, m, t: equal(t.id, m.manager) and t.name != e.name,
-    ),
+    on=(lambda e, m: equal(e.manager, m.id), lambda e, m, t: equal(t.id, m.manager) and t.name != e.name),
     key=lambda e, m, t: (e.id,),
     row=lambda e, m, t: (m.name, t.name),
     outputs=("boss", "top"),

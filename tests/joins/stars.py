@@ -1,6 +1,5 @@
 """
 Joins of any number of tables to try, and their evaluation in plain Python, written without a look at the product.
-
 Predicates and rows are functions of the rows joined so far, in the order of FROM; a missing row is None all over.
 """
 
@@ -25,12 +24,10 @@ class Table:
     may_be_absent: bool = False
 
     def is_key(self, key: Row) -> bool:
-        """Tell whether a row has a key."""
         return any(part is not None for part in key) if self.may_be_absent else None not in key
 
 
 def table(*key: str, **columns: DataType) -> Table:
-    """Describe a table."""
     return Table(StructType([StructField(name, kind) for name, kind in columns.items()]), key)
 
 
@@ -82,11 +79,9 @@ class Star:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the tables."""
         return tuple(self.tables)
 
     def is_key(self, key: Row) -> bool:
-        """Tell whether a row of the result may have a key."""
         return any(part is not None for part in key) if self.may_be_absent else None not in key
 
     @property
@@ -96,16 +91,13 @@ class Star:
 
     @property
     def schemas(self) -> tuple[StructType, ...]:
-        """The columns of the tables."""
         return tuple(one.schema for one in self.tables.values())
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
-        """The key columns of the tables."""
         return tuple(one.key for one in self.tables.values())
 
     def statement(self, how: How) -> str:
-        """Write the statement for a combination of types."""
         return self.sql.format(*(part.upper() for part in how))
 
     def rows(self, name: str, rows: Sequence[Row]) -> list[Any]:
@@ -115,7 +107,6 @@ class Star:
         return [row for row in named if self.tables[name].is_key(self.key_of(name, row))]
 
     def key_of(self, name: str, row: Any) -> Row:
-        """Give the key of a table's row."""
         return tuple(getattr(row, column) for column in self.tables[name].key)
 
     def missing(self, name: str) -> Any:
@@ -124,7 +115,7 @@ class Star:
         return kind(*(None for _ in kind._fields))
 
     def _kind(self, name: str) -> Any:
-        return namedtuple(name, self.tables[name].schema.fieldNames())
+        return namedtuple(name, self.tables[name].schema.fieldNames(), rename=True)  # odd names are read by position
 
 
 def equal(*pairs: Any) -> bool:
@@ -138,17 +129,7 @@ def first(*values: Any) -> Any:
 
 
 def oracle(star: Star, how: How, state: Sequence[Sequence[Row]]) -> dict[Row, Row]:
-    """
-    Evaluate a join: for each JOIN every pair of rows, then the rows that met nothing.
-
-    Args:
-        star: The join.
-        how: The type of each JOIN.
-        state: The rows of its tables.
-
-    Returns:
-        The result by key.
-    """
+    """Evaluate a join: for each JOIN every pair of rows, then the rows that met nothing."""
     tables = {name: star.rows(name, rows) for name, rows in zip(star.names, state, strict=True)}
     joined = [(row,) for row in tables[star.inputs[0]]]
     for step, (kind, name, on) in enumerate(zip(how, star.inputs[1:], star.on, strict=True), start=1):

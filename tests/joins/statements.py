@@ -14,17 +14,6 @@ SIDES = {
 
 
 def statement(kind: str, how: str, sides: tuple[str, str] = ("left", "right")) -> str:
-    """
-    Write a recorded join over sources with the columns `key` and `value`.
-
-    Args:
-        kind: The kind of join, as the vectors call it.
-        how: The type of join, as the vectors call it.
-        sides: The sources of a table-table join.
-
-    Returns:
-        The statement; its result has the columns `key` and `value`, a missing side being the text `null`.
-    """
     if kind in ("table_table", "stream_table"):
         return _table_table(how, *sides)
     return _chain(how) if kind == "table_table_chain" else _foreign_key(how)

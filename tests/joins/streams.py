@@ -14,6 +14,7 @@ from pipelines.language.names import ALWAYS, POSITION
 from tests.joins.changelogs import CUTS, KEY, ROW, SCOPE, SCOPES, ends_of
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
+from tests.joins.schemas import columns
 from tests.joins.scoped import scoped, scoped_changes, scoped_types
 from tests.joins.statements import statement
 from tests.joins.vectors import Case, Logged, put
@@ -24,7 +25,7 @@ KINDS = {"stream_table": "table", "stream_global_table": "global_table"}
 PLACE = StructField(POSITION, LongType())
 CHANGED_AT = StructField("position", LongType())
 STREAM = StructType([*SCOPES, PLACE, *ROW])
-CHANGES = StructType([*SCOPES, CHANGED_AT, KEY, StructField("old", ROW), StructField("new", ROW)])
+CHANGES = StructType([*SCOPES, CHANGED_AT, KEY, *columns(old=ROW, new=ROW)])
 ROWS = StructType([*SCOPES, *ROW])
 EMITTED = "emitted"
 """What a stream does where a table upserts."""
@@ -34,19 +35,8 @@ def emissions(
     spark: SparkSession, kind: str, how: str, cases: Sequence[Case], semantics: Semantics
 ) -> list[dict[str, list[Logged]]]:
     """
-    Compute what every case emits: in one epoch, cut at random, and with one record an epoch.
-
-    What a global table holds depends on the cut, so that with one there is only the last way.
-
-    Args:
-        spark: The session.
-        kind: The kind of join, as the vectors call it.
-        how: The type of join, as the vectors call it.
-        cases: Cases of that kind and type.
-        semantics: By which rules.
-
-    Returns:
-        For each case what it emits in order, by the way it was cut.
+    Compute what every case emits: in one epoch, cut at random, and with one record an epoch. What a global table holds
+    depends on the cut, so that with one there is only the last way.
     """
     cuts = CUTS if kind == "stream_table" else CUTS[-1:]
     schemas = {"left": ROW, "right": ROW}
@@ -78,14 +68,12 @@ def emissions(
 
 
 def recorded(case: Case) -> list[Logged]:
-    """Lay the recorded outputs out in the same way."""
     return [Logged(output.after, "left", EMITTED, output.key, None, output.value) for output in case.output]
 
 
 def kept_since_kip_962(case: Case, outputs: Sequence[Logged]) -> list[Logged]:
     """
     Leave out what an engine before 4.2.0 drops: a left join with a global table, where the mapped key alone is null.
-
     KIP-962 keeps these rows, and so does lakejoin.
     """
     if not (case.engine < "kafka-streams 4.2" and case.join == "stream_global_table" and case.type == "left"):
@@ -117,18 +105,6 @@ def _record(number: int, cut: int, case: Case, stream: list, changes: list, rows
 
 
 def stream_rows(stream: DataFrame, join: ResolvedQuery, types: KeyTypes, tables: Mapping[int, DataFrame]) -> DataFrame:
-    """
-    Look up in all tables.
-
-    Args:
-        stream: POSITION and the columns that the join uses.
-        join: The join.
-        types: The types in which keys are compared.
-        tables: The versions of each other input, by its place.
-
-    Returns:
-        What `emitted` gives.
-    """
     rows = as_rows(stream, join.inputs[0])
     for link in join.links:
         rows = look_up(without_unmatched(rows, link, join), link, join, types, tables[link.input])

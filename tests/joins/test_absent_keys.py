@@ -1,7 +1,6 @@
 """
-Joins that read results whose rows may lack a side, over random histories.
-
-The histories of one shape and combination of types are one Spark job.
+Joins that read results whose rows may lack a side, over random histories. The histories of one shape and combination of
+types are one Spark job.
 """
 
 from collections import Counter
@@ -9,14 +8,7 @@ from collections import Counter
 import pytest
 
 from . import claims
-from .absent_shapes import (
-    DRIVING,
-    LOOKED_UP_WITH_NULLS,
-    PAIRED_TWICE,
-    READING,
-    WHOLE_FULL,
-    WHOLE_WITHOUT_NULLS,
-)
+from .absent_shapes import DRIVING, LOOKED_UP_WITH_NULLS, PAIRED_TWICE, READING, WHOLE_FULL, WHOLE_WITHOUT_NULLS
 from .stars import oracle
 from .test_stars import compute
 
@@ -32,10 +24,7 @@ IN_FULL_RUNS = {
 
 KINDS = [
     pytest.param(
-        star,
-        how,
-        id="-".join((star.name, *how)),
-        marks=[] if (star, how) in IN_FULL_RUNS else [pytest.mark.slow],
+        star, how, id="-".join((star.name, *how)), marks=[] if (star, how) in IN_FULL_RUNS else [pytest.mark.slow]
     )
     for star in READING
     for how in star.types

@@ -13,6 +13,7 @@ from lakehouse.session.session import settings
 from pipelines.joins.lookup import as_rows, emitted, look_up
 from pipelines.joins.timeline import versions
 from pipelines.language.names import POSITION
+from tests.cases import cases
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
 from tests.joins.lookup_histories import Step, compared
@@ -31,12 +32,10 @@ Row = tuple[Any, ...]
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Compare as `=` does: a null equals nothing."""
     return one is not None and one == other
 
 
 def whole_equal(s: Row, r: Row) -> bool:
-    """ON s.a = r.p AND s.b = r.q."""
     return equal(s[1], r[0]) and equal(s[2], r[1])
 
 
@@ -141,13 +140,12 @@ MANY = {
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
-@pytest.mark.parametrize(
-    ("on", "null_keys", "values"),
-    [("s.a = r.p AND s.b <=> r.q", NULLS // 2, 1 + 2), ("s.a <=> r.p AND s.b <=> r.q", NULLS // 4, 1 + 2 + 3)],
+@cases(
+    "on, null_keys, values",
+    ("s.a = r.p AND s.b <=> r.q", NULLS // 2, 1 + 2),
+    ("s.a <=> r.p AND s.b <=> r.q", NULLS // 4, 1 + 2 + 3),
 )
-def test_references_of_nulls_are_spread_and_nulls_that_are_values_are_not(
-    spark: SparkSession, on: str, null_keys: int, values: int, broadcast: bool
-) -> None:
+def test_references_of_nulls_are_spread_and_nulls_that_are_values_are_not(spark, on, null_keys, values, broadcast):
     """A quarter of the rows has no null, one of each part, and one has nulls alone; a table may have such a row."""
     join = bound(f"SELECT s.n, r.v FROM s JOIN r ON {on}", KEYS, SCHEMAS, {"s": "stream"}, results=("r",))
     types = key_types(join, SCHEMAS)
@@ -171,9 +169,7 @@ def test_references_of_nulls_are_spread_and_nulls_that_are_values_are_not(
 
 
 @pytest.mark.parametrize(("how", "null_keys"), [("LEFT", [2]), ("INNER", [2, 4])])
-def test_a_null_of_a_row_that_does_not_satisfy_on_is_no_null_key(
-    spark: SparkSession, how: str, null_keys: list[int]
-) -> None:
+def test_a_null_of_a_row_that_does_not_satisfy_on_is_no_null_key(spark, how, null_keys):
     """Row 1 finds a null in a row of `u` that ON leaves out, row 2 in another, row 3 finds none, row 4 has a null."""
     sql = f"SELECT s.n, r.v FROM s {how} JOIN u ON s.a = u.id AND u.z > 0 JOIN r ON r.p = u.x AND r.q = s.b"
     join = bound(sql, KEYS, SCHEMAS, {"s": "stream"}, results=("r",))

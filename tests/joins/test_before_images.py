@@ -3,8 +3,9 @@
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from pipelines.joins.changelog import Before, changelog_schema, logged_between
+from tests.joins.schemas import INT, STRING, columns
 
-COLUMNS = StructType([StructField("k", IntegerType()), StructField("held", StringType())])
+COLUMNS = columns(k=INT, held=STRING)
 BEFORE = Before({"held": "held_before"}, "was_present")
 
 

@@ -1,14 +1,13 @@
 """
-The changelog of joins over random histories, under strict semantics.
-
-`oracle_*` compares with plain Python, which evaluates the join after every single commit and takes the differences. The
-histories are read twice: cut into epochs at random, and as one epoch each.
+The changelog of joins over random histories, under strict semantics. `oracle_*` compares with plain Python, which
+evaluates the join after every single commit and takes the differences. The histories are read twice: cut into epochs at
+random, and as one epoch each.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,14 +19,13 @@ from lakehouse.values.net_changes import net
 from pipelines.joins.meaning import meaning
 from pipelines.language import ResolvedQuery
 
-from . import star_shapes
+from . import star_shapes, table_shapes
 from .changelogs import Histories, StagedHistories, changelog
 from .claims import CHANGE_TYPE, EPOCH, HISTORY, SCOPE, difference_of, literal
 from .epochs import bound, key_types, known
-from .histories import SHAPES, FeedRow, History, Row, history, oracle, plain
+from .histories import FeedRow, History, Row, history, plain
 from .star_chains import CHAINS
-from .stars import Star
-from .stars import oracle as oracle_of_star
+from .stars import How, Star, oracle
 
 HISTORIES = 40
 AS_MADE, WHOLE, EACH = 0, 1, 2
@@ -38,54 +36,29 @@ COMMIT = [StructField("version", LongType()), StructField("at", TimestampType())
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A join to try: its statement, tables, histories, what plain Python makes of a state, and what its rows hold."""
+    """A join to try, and how full the tables are at the start of its histories."""
 
     name: str
-    statement: str
-    names: Sequence[str]
-    schemas: Sequence[StructType]
-    keys: Sequence[Sequence[str]]
-    key_outputs: Sequence[str]
-    outputs: Sequence[str]
-    oracle: Callable[[tuple[list[Row], ...]], dict[Row, Row]]
-    made: Callable[[str], History]
-    results: Sequence[str] = ()
+    star: Star
+    how: How
+    filled: int
+
+    def oracle(self, state: tuple[list[Row], ...]) -> dict[Row, Row]:
+        return oracle(self.star, self.how, state)
 
 
-def of_two(shape: Any, how: str) -> Subject:
-    return Subject(
-        f"{how}-{shape.name}",
-        shape.statement(how),
-        shape.names,
-        shape.schemas,
-        shape.keys,
-        shape.key_outputs,
-        shape.outputs,
-        lambda state: oracle(shape, how, *state),
-        partial(history, shape),
-    )
+def of_two(star: Star) -> Subject:
+    return Subject(f"{star.types[0][0]}-{star.name}", star, star.types[0], 4)
 
 
-def of_star(star: Star, how: tuple[str, ...]) -> Subject:
-    return Subject(
-        "-".join((star.name, *how)),
-        star.statement(how),
-        star.names,
-        star.schemas,
-        star.keys,
-        star.key_outputs,
-        star.outputs,
-        lambda state: oracle_of_star(star, how, state),
-        lambda seed: history(star, seed, filled=10),
-        star.results,
-    )
+def of_star(star: Star, how: How) -> Subject:
+    return Subject("-".join((star.name, *how)), star, how, 10)
 
 
-USING, COMPOSITE, CONDITIONS = SHAPES
 SUBJECTS = [
-    of_two(USING, "inner"),
-    of_two(COMPOSITE, "full"),
-    of_two(CONDITIONS, "right"),
+    of_two(table_shapes.using("inner")),
+    of_two(table_shapes.composite("full")),
+    of_two(table_shapes.conditions("right")),
     *(of_star(star_shapes.FOREIGN_KEY, how) for how in star_shapes.FOREIGN_KEY.types),
     of_star(star_shapes.OTHER_WAY_ROUND, star_shapes.OTHER_WAY_ROUND.types[-1]),
     of_star(star_shapes.SELF, star_shapes.SELF.types[-1]),
@@ -114,7 +87,7 @@ def expected_steps(subject: Subject, one: History) -> dict[int, list[Step]]:
             number += 1
             after = subject.oracle(commit.states)
             changes = difference_of(before, after)
-            cause = subject.names[commit.side]
+            cause = subject.star.names[commit.side]
             steps = [Step(number, cause, key, change.after) for key, change in changes.items()]
             found.setdefault(at, []).extend(sorted(steps, key=repr))
             before = after
@@ -134,15 +107,17 @@ def compute(
     spark: SparkSession, subject: Subject, number: int = HISTORIES, cuts: Sequence[int] = (AS_MADE, WHOLE)
 ) -> Found:
     """Compute the changelogs of all histories, each cut in several ways: the first as number 0, 1 and so on."""
-    histories = [subject.made(f"changelog {subject.name} {number}") for number in range(number)]
-    feeds: dict[str, list[Row]] = {name: [] for name in subject.names}
-    rows: dict[str, list[Row]] = {name: [] for name in subject.names}
+    histories = [
+        history(subject.star, f"changelog {subject.name} {number}", filled=subject.filled) for number in range(number)
+    ]
+    feeds: dict[str, list[Row]] = {name: [] for name in subject.star.names}
+    rows: dict[str, list[Row]] = {name: [] for name in subject.star.names}
     for number, one in enumerate(histories):
         for cut in cuts:
             _tell(subject, one, len(cuts) * number + cut, feeds, rows, cut)
-    schemas = dict(zip(subject.names, subject.schemas, strict=True))
-    keys, results = dict(zip(subject.names, subject.keys, strict=True)), subject.results
-    join = bound(subject.statement, keys, schemas, results=results)
+    schemas = dict(zip(subject.star.names, subject.star.schemas, strict=True))
+    keys, results = dict(zip(subject.star.names, subject.star.keys, strict=True)), subject.star.results
+    join = bound(subject.star.statement(subject.how), keys, schemas, results=results)
 
     def frame(data: Mapping[str, list[Row]], name: str, *more: StructField) -> Any:
         return literal(spark, data[name], StructType([*schemas[name], HISTORY, EPOCH, *more]))
@@ -156,9 +131,9 @@ def compute(
             [*SCOPE, "version", "at"],
             may_be_absent=name in results,
         )
-        for name, key in zip(subject.names, subject.keys, strict=True)
+        for name, key in zip(subject.star.names, subject.star.keys, strict=True)
     }
-    held = {name: frame(rows, name) for name in subject.names}
+    held = {name: frame(rows, name) for name in subject.star.names}
     columns = meaning([held[item.source] for item in join.inputs], join).schema
     kind = Histories
     if join.pairing is not None:
@@ -178,9 +153,9 @@ def _tell(
             place = (at, 0, number)[cut]
             states[place] = commit.states
             stamp = (scope, place, number, START + timedelta(seconds=number))
-            feeds[subject.names[commit.side]] += [(*row, *stamp, kind) for kind, row in _fed(commit.feed)]
+            feeds[subject.star.names[commit.side]] += [(*row, *stamp, kind) for kind, row in _fed(commit.feed)]
     for at, state in states.items():
-        for name, held in zip(subject.names, state, strict=True):
+        for name, held in zip(subject.star.names, state, strict=True):
             rows[name] += [(*row, scope, at) for row in held]
 
 
@@ -192,8 +167,8 @@ def _steps(subject: Subject, join: ResolvedQuery, rows: Sequence[Any]) -> dict[t
     found: dict[tuple[int, int], list[Step]] = {}
     for row in rows:
         by_name = {name.lower(): plain(value) for name, value in row["key"].asDict().items()}
-        key = tuple(by_name[name.lower()] for name in subject.key_outputs)
-        cells = None if row["new"] is None else tuple(plain(row["new"][name]) for name in subject.outputs)
+        key = tuple(by_name[name.lower()] for name in subject.star.key_outputs)
+        cells = None if row["new"] is None else tuple(plain(row["new"][name]) for name in subject.star.outputs)
         assert (row["op"] == "tombstone") == (cells is None), row
         commit = round((row["at"].astimezone(UTC) - START).total_seconds())
         step = Step(commit, row["cause"], key, cells)
@@ -218,7 +193,6 @@ def test_oracle_a_row_for_every_commit_that_changes_the_result(computed, subject
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 @pytest.mark.deep
 def test_oracle_cuts_change_nothing(computed, subject):
-    """The same histories as one epoch each have the same changelog."""
     histories, found = computed(subject)
     for number, one in enumerate(histories):
         steps = [step for epoch in expected_steps(subject, one).values() for step in epoch]

@@ -8,18 +8,12 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, IntegerType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType
 
 from pipelines.joins.difference import IMAGE, NEW, OLD, as_image, bag_difference, difference
+from tests.joins.schemas import DOUBLE, INT, STRING, columns
 
-ROW = StructType(
-    [
-        StructField("v", StringType()),
-        StructField("d", DoubleType()),
-        StructField("m", MapType(StringType(), IntegerType())),
-        StructField("the key", IntegerType()),
-    ]
-)
+ROW = columns(v=STRING, d=DOUBLE, m=MapType(STRING, INT), **{"the key": INT})
 CASE = StructField("_case", StringType())
 A = ("a", 1.5, {"p": 1, "q": 2}, 1)
 OTHER = ("b", 1.5, {"p": 1, "q": 2}, 1)

@@ -1,20 +1,14 @@
 """The two images of a source."""
 
-from pyspark.sql.types import DoubleType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from lakehouse.values.net_changes import net
 from pipelines.joins.difference import IMAGE
 from pipelines.joins.kernel import images
 from pipelines.language import Input
+from tests.joins.schemas import DOUBLE, INT, STRING, columns
 
-SOURCE = StructType(
-    [
-        StructField("_case", StringType()),
-        StructField("n", IntegerType()),
-        StructField("v", StringType()),
-        StructField("d", DoubleType()),
-    ]
-)
+SOURCE = columns(_case=STRING, n=INT, v=STRING, d=DOUBLE)
 CHANGE_TYPE = StructField("_change_type", StringType())
 KINDS = {field.name: field.dataType for field in SOURCE}
 SIDE = Input("left", "l", ("_case", "n", "d"), ("_case", "n", "d", "v"))

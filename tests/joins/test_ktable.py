@@ -1,7 +1,6 @@
 """
-The KTable of a changelog source: folded over any cut of a history it is what a fold in plain Python says.
-
-The history is a part of each key, so that an epoch of all of them is one Spark job.
+The KTable of a changelog source: folded over any cut of a history it is what a fold in plain Python says. The history
+is a part of each key, so that an epoch of all of them is one Spark job.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,6 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
-    StringType,
     StructField,
     StructType,
 )
@@ -27,38 +25,20 @@ from pyspark.sql.types import (
 from pipelines.joins.ktable import candidates, latest
 from pipelines.language import Changelog
 from pipelines.language.names import DELETED, ORDER, VERSION
+from tests.joins.schemas import BOOLEAN, DOUBLE, INT, STRING, columns
 
 Row = tuple[Any, ...]
 Held = dict[Row, Row]
 """A KTable by key: shop, id, seq, op, v, deleted, order."""
 
-RAW = StructType(
-    [
-        StructField("id", IntegerType()),
-        StructField("seq", IntegerType()),
-        StructField("op", StringType()),
-        StructField("v", StringType()),
-        StructField("shop", StringType()),
-    ]
-)
+RAW = columns(id=INT, seq=INT, op=STRING, v=STRING, shop=STRING)
 CHANGELOG = Changelog(
-    source="orders",
-    key=("shop", "id"),
-    order="seq",
-    tombstone="`op` = 'd'",
-    columns=("shop", "id", "seq", "op", "v"),
+    source="orders", key=("shop", "id"), order="seq", tombstone="`op` = 'd'", columns=("shop", "id", "seq", "op", "v")
 )
 OF_CASES = replace(CHANGELOG, key=("_case", *CHANGELOG.key), columns=("_case", *CHANGELOG.columns))
 CASE = StructField("_case", IntegerType())
 OFFERED = StructType([CASE, *RAW, StructField(VERSION, LongType())])
-KTABLE = StructType(
-    [
-        CASE,
-        *(RAW[name] for name in CHANGELOG.columns),
-        StructField(DELETED, BooleanType()),
-        StructField(ORDER, IntegerType()),
-    ]
-)
+KTABLE = StructType([CASE, *(RAW[name] for name in CHANGELOG.columns), *columns(**{DELETED: BOOLEAN, ORDER: INT})])
 RAW_ROWS = st.tuples(
     st.sampled_from([1, 1, 2, None]),
     st.sampled_from([1, 2, 2, 3, None]),
@@ -105,7 +85,6 @@ def expected_changes(before: Held, after: Held) -> dict[Row, tuple[str, Row | No
 
 
 def numbered(epochs: Sequence[Sequence[Sequence[Row]]]) -> Iterator[list[tuple[int, Sequence[Row]]]]:
-    """Give each commit of a history its version."""
     versions = count(1)
     for epoch in epochs:
         yield [(next(versions), commit) for commit in epoch]
@@ -174,14 +153,7 @@ def test_of_ties_the_same_row_is_taken_whatever_their_order(spark: SparkSession)
 
 def test_values_of_every_shape_are_told_apart_and_carried(spark: SparkSession) -> None:
     """Maps have no order and floating point numbers several texts; ties of them are decided all the same."""
-    schema = StructType(
-        [
-            StructField("k", DoubleType()),
-            StructField("m", MapType(StringType(), DoubleType())),
-            StructField("s", StructType([StructField("a", ArrayType(DoubleType()))])),
-            StructField("n", DoubleType()),
-        ]
-    )
+    schema = columns(k=DOUBLE, m=MapType(STRING, DOUBLE), s=StructType([StructField("a", ArrayType(DOUBLE))]), n=DOUBLE)
     rows = [(1.0, {"a": 1.0}, ([1.0],), None), (1.0, {"a": 2.0}, ([float("nan")],), None), (-0.0, None, None, 1.0)]
     raw = spark.createDataFrame(
         [(*row, 1) for row in [*rows, *rows]], StructType([*schema, StructField(VERSION, LongType())])

@@ -13,13 +13,15 @@ from lakehouse.session.session import settings
 from pipelines.joins.lookup import as_rows, look_up
 from pipelines.joins.timeline import NEVER, timed, versions
 from pipelines.language.names import ALWAYS, POSITION
+from tests.cases import cases
 from tests.joins.claims import literal
 from tests.joins.epochs import bound
 from tests.joins.lookup_histories import compared
+from tests.joins.schemas import INT, STRING, columns
 
-EVENT = StructType([StructField("n", IntegerType()), StructField("a", IntegerType()), StructField("b", StringType())])
-ITEM = StructType([StructField("id", IntegerType()), StructField("ref", StringType()), StructField("v", IntegerType())])
-NAMED = StructType([StructField("name", StringType()), StructField("w", IntegerType())])
+EVENT = columns(n=INT, a=INT, b=STRING)
+ITEM = columns(id=INT, ref=STRING, v=INT)
+NAMED = columns(name=STRING, w=INT)
 SCHEMAS = {"events": EVENT, "items": ITEM, "names": NAMED}
 KEYS = {"events": ("n",), "items": ("id",), "names": ("name",)}
 CASES = 120
@@ -130,15 +132,13 @@ def test_half_of_the_keys_null_leave_no_task_with_all_of_them(spark: SparkSessio
     assert max(sizes) < 2 * sorted(sizes)[4]
 
 
-@pytest.mark.parametrize(
-    ("kind", "held", "sought", "by_number"),
-    [
-        ("BIGINT", ["1", "2"], ["1", "2", "3"], True),
-        ("STRING", ["'a'", "'b'"], ["'a'", "'b'", "'A'"], True),
-        ("DECIMAL(9, 2)", ["1.10", "2"], ["1.1", "2.00", "3"], True),
-        ("STRING COLLATE UTF8_LCASE", ["'a'", "'b'"], ["'A'", "'b'", "'c'"], False),
-        ("DOUBLE", ["0.0", "'NaN'"], ["-0.0", "'NaN'", "1.0"], False),
-    ],
+@cases(
+    "kind, held, sought, by_number",
+    ("BIGINT", ["1", "2"], ["1", "2", "3"], True),
+    ("STRING", ["'a'", "'b'"], ["'a'", "'b'", "'A'"], True),
+    ("DECIMAL(9, 2)", ["1.10", "2"], ["1.1", "2.00", "3"], True),
+    ("STRING COLLATE UTF8_LCASE", ["'a'", "'b'"], ["'A'", "'b'", "'c'"], False),
+    ("DOUBLE", ["0.0", "'NaN'"], ["-0.0", "'NaN'", "1.0"], False),
 )
 def test_rows_meet_by_a_key_of_any_type_and_are_sorted_by_one_number_where_equal_keys_are_identical(
     spark: SparkSession,

@@ -18,9 +18,10 @@ from pyspark.sql.types import (
 )
 
 from lakehouse.values.net_changes import net
+from tests.joins.schemas import DOUBLE, INT, STRING, columns
 
 INSERT, DELETE, BEFORE, AFTER = "insert", "delete", "update_preimage", "update_postimage"
-PLAIN = StructType([StructField("k", IntegerType()), StructField("j", StringType()), StructField("v", StringType())])
+PLAIN = columns(k=INT, j=STRING, v=STRING)
 CASES = {
     "an insert": ([(INSERT, 1, "x", "a")], [(None, "a", 1)]),
     "a delete": ([(DELETE, 1, "x", "a")], [("a", None, 1)]),
@@ -36,10 +37,7 @@ CASES = {
         [(AFTER, 1, "x", "c"), (BEFORE, 1, "x", "b"), (BEFORE, 1, "x", "a"), (AFTER, 1, "x", "b")],
         [("a", "c", 1)],
     ),
-    "there and back": (
-        [(BEFORE, 1, "x", "a"), (AFTER, 1, "x", "b"), (BEFORE, 1, "x", "b"), (AFTER, 1, "x", "a")],
-        [],
-    ),
+    "there and back": ([(BEFORE, 1, "x", "a"), (AFTER, 1, "x", "b"), (BEFORE, 1, "x", "b"), (AFTER, 1, "x", "a")], []),
     "an overwrite with itself": ([(kind, n, "x", "a") for n in (1, 2, 3) for kind in (INSERT, DELETE)], []),
     "an overwrite of rows that are there twice": ([(kind, 1, "x", "a") for kind in (INSERT, DELETE) * 2], []),
     "inserted twice, alike": ([(INSERT, 1, "x", "a")] * 2, [(None, "a", 2)]),
@@ -58,7 +56,7 @@ CASES = {
 @pytest.fixture(scope="module")
 def netted(spark) -> dict[str, list[tuple[Any, ...]]]:
     rows = [(name, *row) for name, (feed, _) in CASES.items() for row in feed]
-    schema = StructType([StructField("_case", StringType()), StructField("_change_type", StringType()), *PLAIN])
+    schema = StructType([*columns(_case=STRING, _change_type=STRING), *PLAIN])
     feed = spark.createDataFrame(rows, schema)
     kinds = {field.name: field.dataType for field in PLAIN}
     found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in CASES}
@@ -96,16 +94,14 @@ def test_the_plan_for_many_columns_does_not_grow_with_their_mixtures(spark) -> N
     assert net(feed, ["c0"], [IntegerType()], kinds).collect() == []
 
 
-RICH = StructType(
-    [
-        StructField("k", DoubleType()),
-        StructField("m", MapType(StringType(), IntegerType())),
-        StructField("d", DoubleType()),
-        StructField("b", BinaryType()),
-        StructField("s", StructType([StructField("x", IntegerType()), StructField("t", ArrayType(StringType()))])),
-        StructField("a", ArrayType(StructType([StructField("f", DoubleType())]))),
-        StructField("n", ArrayType(MapType(StringType(), MapType(IntegerType(), StringType())))),
-    ]
+RICH = columns(
+    k=DOUBLE,
+    m=MapType(STRING, INT),
+    d=DOUBLE,
+    b=BinaryType(),
+    s=columns(x=INT, t=ArrayType(STRING)),
+    a=ArrayType(StructType([StructField("f", DOUBLE)])),
+    n=ArrayType(MapType(STRING, MapType(INT, STRING))),
 )
 RICH_ROW = {"k": 1.0, "m": {"a": 1, "b": None}, "d": 1.5, "b": b"\x00\xff", "s": (1, ["p", None]), "a": [(0.5,), None]}
 RICH_ROW |= {"n": [{"x": {1: "p", 2: "q"}, "y": None}, None]}
@@ -153,7 +149,7 @@ def changed(spark) -> set[str]:
         for name, (old, new) in {**EQUAL, **DIFFERENT}.items()
         for kind, cells in ((BEFORE, old), (AFTER, new))
     ]
-    schema = StructType([StructField("_case", StringType()), StructField("_change_type", StringType()), *RICH])
+    schema = StructType([*columns(_case=STRING, _change_type=STRING), *RICH])
     kinds = {field.name: field.dataType for field in RICH}
     feed = spark.createDataFrame(rows, schema)
     of_turned_case = f"_case = '{TURNED_CASE}' AND _change_type = '{BEFORE}'"
@@ -178,7 +174,6 @@ def test_different_values_are_a_change(changed, case):
 
 
 def test_other_columns_do_not_count(spark):
-    """A difference in a column that the join does not use is no change."""
     rows = [(BEFORE, 1, "x", "a"), (AFTER, 1, "x", "b")]
     feed = spark.createDataFrame(rows, StructType([StructField("_change_type", StringType()), *PLAIN]))
     kinds = {"k": IntegerType(), "j": StringType()}

@@ -1,8 +1,7 @@
 """
-The changelog of joins in which rows match in any number, and of joins that read them, over random histories.
-
-Plain Python evaluates the join after every single commit and takes the differences. Each history is read three times:
-cut into epochs at random, as one epoch, and commit by commit.
+The changelog of joins in which rows match in any number, and of joins that read them, over random histories. Plain
+Python evaluates the join after every single commit and takes the differences. Each history is read three times: cut
+into epochs at random, as one epoch, and commit by commit.
 """
 
 from collections import Counter

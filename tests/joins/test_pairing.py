@@ -1,7 +1,6 @@
 """
-Joins in which rows match in any number, over random histories.
-
-The histories of one shape and combination of types are one Spark job.
+Joins in which rows match in any number, over random histories. The histories of one shape and combination of types are
+one Spark job.
 """
 
 from collections import Counter

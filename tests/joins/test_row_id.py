@@ -48,9 +48,7 @@ def _identities(spark: SparkSession, kind: str, rows: tuple[str, ...]) -> dict[s
 
 @pytest.mark.parametrize("collide", [False, True], ids=["", "all hashes collide"])
 @pytest.mark.parametrize("kind", ROWS)
-def test_a_row_has_its_identity_whatever_the_order_in_which_its_commit_is_read(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, kind: str, collide: bool
-) -> None:
+def test_a_row_has_its_identity_whatever_the_order_in_which_its_commit_is_read(spark, monkeypatch, kind, collide):
     """Identities that change hands between two readings give what is known of one row to another."""
     if collide:
         monkeypatch.setattr(pairs, "hash_of", lambda expression, kind: "0L")

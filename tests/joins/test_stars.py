@@ -1,7 +1,6 @@
 """
-Foreign-key joins, stars and chains over random histories.
-
-The histories of one shape and combination of types are one Spark job.
+Foreign-key joins, stars and chains over random histories. The histories of one shape and combination of types are one
+Spark job.
 """
 
 import random
@@ -11,7 +10,7 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row as SparkRow
 from pyspark.sql import SparkSession
@@ -23,10 +22,11 @@ from . import claims
 from . import star_shapes as shapes
 from .claims import CHANGE_TYPE, EPOCH, HISTORY, SCOPE, Change, Computed, literal
 from .epochs import bound, change_sets, key_types
-from .histories import FeedRow, History, Row, history, plain
+from .histories import FeedRow, Row, history, plain
 from .star_chains import ASIDE, CHAINS, REFERRED_BY_BOTH, REFERRED_IN_STEPS, REFERS_TO_BOTH
 from .star_events import by_key, fans_out, happened
 from .stars import How, Star, oracle
+from .table_shapes import SHAPES
 
 HISTORIES = 60
 STARS = (
@@ -68,13 +68,12 @@ def computed(spark) -> Callable[[Star, How], Computed]:
     return cache(lambda star, how: compute(spark, star, how))
 
 
-def made(star: Star, seed: str) -> History:
-    """Make up a history of tables that are mostly full at its start, so that rows meet and many refer to one."""
-    return history(star, seed, filled=10)
+FILLED = 10
+"""Tables are mostly full at the start of a history, so that rows meet and many refer to one."""
 
 
-def compute(spark: SparkSession, star: Star, how: How, number: int = HISTORIES) -> Computed:
-    histories = [made(star, f"{star.name} {' '.join(how)} {seed}") for seed in range(number)]
+def compute(spark: SparkSession, star: Star, how: How, number: int = HISTORIES, filled: int = FILLED) -> Computed:
+    histories = [history(star, f"{star.name} {' '.join(how)} {seed}", filled=filled) for seed in range(number)]
     rows, feeds = ({name: [] for name in star.names} for _ in range(2))
     for number, one in enumerate(histories):
         for at, state in enumerate(one.states()):
@@ -99,7 +98,6 @@ def compute(spark: SparkSession, star: Star, how: How, number: int = HISTORIES) 
 
 
 def changes_of(star: Star, rows: list[SparkRow]) -> dict[tuple[int, int], dict[Row, Change]]:
-    """Sort the rows of the change sets by history and epoch."""
     changes: dict[tuple[int, int], dict[Row, Change]] = {}
     for row in rows:
         assert row["copies"] == 1, row
@@ -114,7 +112,6 @@ def changes_of(star: Star, rows: list[SparkRow]) -> dict[tuple[int, int], dict[R
 
 
 def meanings_of(star: Star, rows: list[SparkRow]) -> dict[tuple[int, int], dict[Row, Row]]:
-    """Sort the rows of the results by history and epoch."""
     meanings: dict[tuple[int, int], dict[Row, Row]] = {}
     for row in rows:
         state = meanings.setdefault((row["_history"], row["_epoch"]), {})
@@ -126,7 +123,6 @@ def meanings_of(star: Star, rows: list[SparkRow]) -> dict[tuple[int, int], dict[
 
 
 def cells(row: SparkRow, names: tuple[str, ...]) -> Row:
-    """Give some columns of a row."""
     return tuple(plain(row[name]) for name in names)
 
 
@@ -176,10 +172,19 @@ def test_histories_hold_what_foreign_keys_should_try(computed, star, how):
     assert all(seen[what] >= least for what, least in rare.items()), seen
 
 
-@given(st.integers(min_value=0, max_value=2**32), st.sampled_from(STARS))
-def test_histories_are_consistent(seed, star):
+OF_EVERY = [
+    *((*kind.values, FILLED) for kind in KINDS),
+    *((star, star.types[0], 4) for stars in SHAPES.values() for star in stars),
+]
+"""All joins of tables by their keys, with how full their histories begin."""
+
+
+@settings(max_examples=300)
+@given(st.integers(min_value=0, max_value=2**32), st.sampled_from(OF_EVERY))
+def test_histories_are_consistent(seed, of):
     """The feed of an epoch, read as a bag, leads from one state to the next; and a key is there at most once."""
-    one = made(star, str(seed))
+    star, _, filled = of
+    one = history(star, str(seed), filled=filled)
     for side, name in enumerate(star.names):
         states = [state[side] for state in one.states()]
         for before, epoch, after in zip(states, one.epochs, states[1:], strict=False):
@@ -198,11 +203,12 @@ def bag(rows: list[Row], feed: list[FeedRow]) -> Counter:
     return +counts
 
 
-@given(st.integers(), st.sampled_from([kind.values for kind in KINDS]))
-def test_oracle_does_not_depend_on_the_order_of_rows(seed, kind):
+@settings(max_examples=300)
+@given(st.integers(), st.sampled_from(OF_EVERY))
+def test_oracle_does_not_depend_on_the_order_of_rows(seed, of):
     """A join is one of bags: the oracle gives the same result whatever the order of its rows."""
     chance = random.Random(seed)
-    star, how = kind
-    state = made(star, str(seed)).states()[-1]
+    star, how, filled = of
+    state = history(star, str(seed), filled=filled).states()[-1]
     mixed = [chance.sample(rows, len(rows)) for rows in state]
     assert oracle(star, how, state) == oracle(star, how, mixed)

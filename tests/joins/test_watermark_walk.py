@@ -23,10 +23,7 @@ MARKS = st.lists(
 
 def test_each_position_sees_what_came_before_it_and_not_itself() -> None:
     found = walk([(2, 1, 1, None, 40), (1, 0, 7, 30, None)], [NOTHING_YET, 10])
-    assert found == [
-        Position(1, 0, 7, (NOTHING_YET, 10), (30, 10)),
-        Position(2, 1, 1, (30, 10), (30, 40)),
-    ]
+    assert found == [Position(1, 0, 7, (NOTHING_YET, 10), (30, 10)), Position(2, 1, 1, (30, 10), (30, 40))]
 
 
 def test_a_limit_rises_with_the_watermark_of_the_other_side_by_the_tightest_bound() -> None:

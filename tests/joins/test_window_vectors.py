@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests import window_conformance
+from tests.cases import cases
 from tests.joins import hazelcast
 from tests.joins.oracle import Bound
 from tests.joins.window_vectors import MERGES_APART, NOT_IN_ON, reading
@@ -82,17 +83,14 @@ def test_merged_states_go_on(spark: SparkSession) -> None:
     assert ran(spark, case).problems == []
 
 
-@pytest.mark.parametrize(
-    ("case", "error"),
-    [
-        (made_up(left(1, 5), how="semi"), "type"),
-        (made_up(left(1, 5), on="TRUE", bounds=()), "bounds"),
-        (made_up(left(1, 5), on="l.t >= r.t", bounds=TWO[1][:1]), "bounds"),
-        (made_up(left(1, 5), on="r.t >= r.u", bounds=(Bound("r.t", "r.u", 0),)), "bounds"),
-    ],
+@cases(
+    "case, error",
+    (made_up(left(1, 5), how="semi"), "type"),
+    (made_up(left(1, 5), on="TRUE", bounds=()), "bounds"),
+    (made_up(left(1, 5), on="l.t >= r.t", bounds=TWO[1][:1]), "bounds"),
+    (made_up(left(1, 5), on="r.t >= r.u", bounds=(Bound("r.t", "r.u", 0),)), "bounds"),
 )
 def test_what_the_engine_does_not_construct_is_refused(spark: SparkSession, case: hazelcast.Case, error: str) -> None:
-    """By the specification, so that nothing is run."""
     assert case.recorded.error == (0, error)
     assert reading(case).refused == error
     assert ran(spark, case).problems == []
@@ -107,15 +105,13 @@ def test_what_the_product_cannot_be_told_is_skipped() -> None:
     assert window_conformance.why_skipped(case) == MERGES_APART
 
 
-@pytest.mark.parametrize(
+@cases(
     "damaged",
-    [
-        lambda made: made.emitted.clear(),
-        lambda made: made.held.update({(0, (1, 5), False): 1}),
-        lambda made: made.watermarks.update({1: 9}),
-        lambda made: made.results.update({1: {0: 7}}),
-        lambda made: setattr(made, "most", 3),
-    ],
+    lambda made: made.emitted.clear(),
+    lambda made: made.held.update({(0, (1, 5), False): 1}),
+    lambda made: made.watermarks.update({1: 9}),
+    lambda made: made.results.update({1: {0: 7}}),
+    lambda made: setattr(made, "most", 3),
 )
 def test_each_thing_that_an_epoch_comes_to_is_compared(damaged: Callable[[Made], None]) -> None:
     def made() -> Made:

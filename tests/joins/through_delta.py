@@ -1,6 +1,5 @@
 """Recorded cases through real Delta tables and the driver: several records an epoch, commits of several records."""
 
-import json
 import random
 import tempfile
 import time
@@ -15,6 +14,7 @@ from pipelines import Pipeline
 from tests.conformance import SOURCE, FileReport, Outcome
 from tests.joins.statements import SIDES, statement
 from tests.joins.vectors import Case, Record, result_after
+from tests.pipeline_files import write
 
 SEED = 20
 CUTS = 3
@@ -40,18 +40,7 @@ def cuts_of(case: Case) -> list[int]:
 
 
 def run_case(spark: SparkSession, case: Case, cuts: Sequence[int], folder: Path) -> list[str]:
-    """
-    Write the records of each epoch, run the pipeline, and compare the result and its change feed.
-
-    Args:
-        spark: The session.
-        case: The case.
-        cuts: The last record of each epoch.
-        folder: An empty folder.
-
-    Returns:
-        A line for each thing that is wrong.
-    """
+    """Write the records of each epoch, run the pipeline, and compare the result and its change feed."""
     pipeline = Pipeline.load(_pipeline_file(case, folder))
     columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in SOURCE)
     for side in SIDES[case.join]:
@@ -79,16 +68,8 @@ def run_case(spark: SparkSession, case: Case, cuts: Sequence[int], folder: Path)
 
 
 def _pipeline_file(case: Case, folder: Path) -> Path:
-    path = folder / "lakejoin.yml"
-    sources = {side: {"key": "key"} for side in SIDES[case.join]}
-    content = {
-        "pipeline": "conformance",
-        "storage": {"path": "./lake"},
-        "sources": sources,
-        "joins": {"joined": {"sql": statement(case.join, case.type)}},
-    }
-    path.write_text(json.dumps(content), encoding="utf-8")
-    return path
+    sources = dict.fromkeys(SIDES[case.join], "key")
+    return write(folder / "lakejoin.yml", sources, {"joined": statement(case.join, case.type)})
 
 
 def _at(folder: Path, name: str) -> str:
@@ -130,7 +111,6 @@ def _feed(spark: SparkSession, folder: Path, first: int, last: int) -> Counter[t
 
 
 def _difference(before: dict[str, str], after: dict[str, str]) -> Counter[tuple[str, str, str]]:
-    """Give the feed rows that turn one state into the next, and no others."""
     rows: Counter[tuple[str, str, str]] = Counter()
     for key in before.keys() | after.keys():
         old, new = before.get(key), after.get(key)

@@ -51,8 +51,6 @@ class Logged(NamedTuple):
 
 
 class FeedRow(NamedTuple):
-    """A row of a Delta change feed."""
-
     change_type: str
     key: str | None
     value: str | None
@@ -60,8 +58,6 @@ class FeedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One line of a vector file."""
-
     id: str
     join: str
     type: str
@@ -72,7 +68,6 @@ class Case:
     engine: str = ""
 
     def why_skipped(self, mode: str) -> str | None:
-        """Say why the case cannot be run in a mode, or None if it can."""
         if self.join not in SIDES:
             return f"not yet supported: {self.join}"
         if self.semantics not in SEMANTICS or (mode == "strict" and self.semantics != "3.1"):
@@ -116,7 +111,6 @@ def logged(case: "Case", changes: Iterable["Change | Output"]) -> list[Logged]:
 
 
 def put(result: dict[str, str], key: str, value: str | None) -> None:
-    """Apply an upsert or a tombstone to a result table, in place."""
     if value is None:
         result.pop(key, None)
     else:
@@ -124,7 +118,6 @@ def put(result: dict[str, str], key: str, value: str | None) -> None:
 
 
 def result_after(outputs: Iterable[Output], seq: int) -> dict[str, str]:
-    """Give the result table once the records up to `seq` are processed."""
     result: dict[str, str] = {}
     for after, key, value in outputs:
         if after <= seq:
@@ -133,7 +126,6 @@ def result_after(outputs: Iterable[Output], seq: int) -> dict[str, str]:
 
 
 def case_of(line: dict) -> Case:
-    """Take a line of a file of vectors apart."""
     return Case(
         id=line["id"],
         join=line["join"],

@@ -1,7 +1,6 @@
 """
-Histories of a join of two streams, cut into epochs.
-
-The oracle goes through each history, and says what every epoch begins with and what it must come to.
+Histories of a join of two streams, cut into epochs. The oracle goes through each history, and says what every epoch
+begins with and what it must come to.
 """
 
 from collections import Counter
@@ -18,16 +17,6 @@ CUTS = ("whole", "cut at random", "one step an epoch")
 
 
 class Step(NamedTuple):
-    """
-    What comes at a position.
-
-    Args:
-        position: The position.
-        taken: Lets an oracle take it, and gives what that emits.
-        rows: The rows as an epoch has them.
-        given: The watermark that comes, by its place.
-    """
-
     position: int
     taken: Callable[[Any], Iterable[Emitted]]
     rows: Sequence[tuple[int, int, Values, bool]] = ()
@@ -36,17 +25,6 @@ class Step(NamedTuple):
 
 @dataclass
 class Part:
-    """
-    An epoch of a history.
-
-    Args:
-        epoch: What it begins with, and what comes.
-        expected: What it must come to.
-        before: What was noted of the oracle before it.
-        positions: Its positions.
-        fails: Whether at the last of them more rows wait than may: that is the end of the history.
-    """
-
     epoch: Epoch
     expected: Made
     before: Any
@@ -69,16 +47,6 @@ def cut(
     ends: Iterable[int],
     noted: Callable[[Any], Any] = lambda oracle: None,
 ) -> Iterator[Part]:
-    """
-    Cut a history into epochs.
-
-    Args:
-        definition: The join.
-        oracle: An oracle of it at the beginning.
-        steps: The history.
-        ends: After how many steps each epoch ends; the last is all of them.
-        noted: What to note of the oracle before each epoch.
-    """
     marks = definition.window.watermarks
     places = {f"{SIDES[mark.time.input]}.{mark.time.column}": place for place, mark in enumerate(marks)}
 

@@ -30,7 +30,6 @@ class Joined:
     times: dict[Side, tuple[str, ...]]
 
     def oracle(self) -> Oracle:
-        """Make an oracle at the beginning of a history."""
         null_key = (lambda values: values["k"] is None) if self.has_key else (lambda values: False)
         return Oracle(
             self.definition.how,
@@ -45,7 +44,6 @@ class Joined:
         )
 
     def named(self, side: int, row: tuple[Any, ...], has_value: bool) -> dict[str, Any]:
-        """Give the values of a row by name."""
         names = self.definition.columns[side].names
         return {**dict(zip(names, row, strict=True)), "has_value": has_value}
 
@@ -134,14 +132,7 @@ def _maybe(random: Random, value: int, share: float) -> int | None:
 
 
 def epochs(of: Joined, positions: Sequence[Position], ends: Sequence[int]) -> tuple[list[Epoch], list[Made]]:
-    """
-    Cut a history into epochs and let the oracle say what each begins with and must come to.
-
-    Args:
-        of: The join.
-        positions: Its history.
-        ends: After how many positions each epoch ends; the last is all of them.
-    """
+    """Cut a history into epochs and let the oracle say what each begins with and must come to."""
 
     def taken(side: int, rows: Sequence[tuple[tuple[Any, ...], bool]]) -> Callable[[Oracle], list[Emitted]]:
         return lambda oracle: oracle.rows(SIDES[side], [(object(), of.named(side, *row)) for row in rows])

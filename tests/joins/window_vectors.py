@@ -1,8 +1,7 @@
 """
-Recorded joins of two streams through the product: whole, cut at random, and one step an epoch.
-
-All epochs of all cases of one definition are one Spark job. Each epoch begins as the oracle says; what it comes to must
-be what the oracle says, and what all of them emit is compared with the record.
+Recorded joins of two streams through the product: whole, cut at random, and one step an epoch. All epochs of all cases
+of one definition are one Spark job. Each epoch begins as the oracle says; what it comes to must be what the oracle
+says, and what all of them emit is compared with the record.
 """
 
 from collections import Counter
@@ -30,14 +29,6 @@ MERGES_APART = "two states merge into limits that are not those of the merged wa
 
 @dataclass
 class Attempt:
-    """
-    What the product made of a case, cut in one way.
-
-    Args:
-        made: What it emitted: rows of the result, or what came of each step.
-        problems: Where an epoch is not what the oracle says.
-    """
-
     made: list[kafka_streams.Output] | hazelcast.Outcome
     problems: list[str] = field(default_factory=list)
 
@@ -52,17 +43,6 @@ class Reading:
 
 
 def attempts(spark: SparkSession, definition: Definition, cases: Sequence[Case]) -> list[dict[str, Attempt]]:
-    """
-    Run cases of one definition through the product.
-
-    Args:
-        spark: The session.
-        definition: Their definition.
-        cases: The cases.
-
-    Returns:
-        What was made of each case, by the way it was cut.
-    """
     parts = [(number, way, part) for number, case in enumerate(cases) for way, part in _parts(case, definition)]
     run = [one for one in parts if one[2].epoch.rows or one[2].epoch.given]
     is_counted = any(isinstance(case, hazelcast.Case) and case.max_records is not None for case in cases)
@@ -172,7 +152,6 @@ def _merges_apart(case: hazelcast.Case) -> bool:
 
 
 def _parts(case: Case, definition: Definition) -> Iterator[tuple[str, Part]]:
-    """Cut a case in each way."""
     if isinstance(case, kafka_streams.Case):
         steps = [_record(case, record) for record in case.input]
         for way, ends in zip(CUTS, ends_of(steps, case.id), strict=True):

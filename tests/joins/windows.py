@@ -1,8 +1,7 @@
 """
-Joins of two streams over histories in memory: each epoch of each history at once, as scopes of one Spark job.
-
-What waits before an epoch, and the watermarks by then, are given: by the oracle, which says as well what must wait
-after it. So an epoch that is right makes the next one right, however the history is cut.
+Joins of two streams over histories in memory: each epoch of each history at once, as scopes of one Spark job. What
+waits before an epoch, and the watermarks by then, are given: by the oracle, which says as well what must wait after it.
+So an epoch that is right makes the next one right, however the history is cut.
 """
 
 from collections import Counter
@@ -123,16 +122,6 @@ class Made:
 def evaluate(
     spark: SparkSession, definition: Definition, epochs: Sequence[Epoch], width: int = 7, *, is_counted: bool = True
 ) -> list[Made]:
-    """
-    Compute all epochs at once.
-
-    Args:
-        spark: The session.
-        definition: The join.
-        epochs: Epochs of any of its histories, in any order.
-        width: So much time is looked at in one task.
-        is_counted: Whether to count how many rows wait at most, which takes as long as all else.
-    """
     join, window, semantics = definition.join, definition.window, definition.semantics
     scope = [SCOPE]
     limited = [n for n in range(len(window.watermarks)) if window.limiting(n)]
@@ -177,7 +166,6 @@ def evaluate(
 
 
 def unlike(definition: Definition, wanted: Made, found: Made) -> list[str]:
-    """Say where what came of an epoch is not what the oracle wants."""
     buffered: Counter[tuple[int, Values, bool]] = Counter()
     for (side, row, is_met), number in found.held.items():
         buffered[side, row, is_met and remembers(definition, side)] += number
@@ -274,12 +262,6 @@ def _inputs(
 
 
 def ends_of(rows: DataFrame, window: Bounded, scope: Sequence[str] = ()) -> DataFrame:
-    """
-    Give the watermarks after all rows.
-
-    Returns:
-        One row for each scope: the scope columns and those that `watermark_before` names.
-    """
     most = [
         F.coalesce(F.max(watermark_step(n)), F.lit(NOTHING_YET)).alias(watermark_before(n))
         for n in range(len(window.watermarks))

@@ -26,14 +26,12 @@ OTHERS = {
 
 
 def table(spark: SparkSession, *rows: str) -> DataFrame:
-    """Return three hundred rows and those given."""
     whole = [f"SELECT {row}" for row in rows]
     others = f"SELECT CAST(id AS INT) + 10, {ROW.partition(', ')[2]} FROM range(300)"
     return spark.sql(" UNION ALL ".join([others, *whole])).toDF("k", "a", "b", "x", "s", "r", "l", "m")
 
 
 def differing(one: DataFrame, other: DataFrame, key: Sequence[str] = ("k",)) -> tuple[int, ...]:
-    """Return the parts in which two tables differ."""
     return compare_checksums(one, other, key).differing
 
 

@@ -52,7 +52,6 @@ def as_spark_sees_it(engine: Engine, address: Address, monkeypatch: pytest.Monke
 
 
 def facts(table: Table) -> dict[str, Any]:
-    """Give what must not depend on the reader."""
     columns = [(field.name, field.dataType.jsonValue(), field.nullable, char_type(field)) for field in table.schema]
     commits = [
         (c.version, c.operation, c.metadata, c.mode, dict(c.metrics), {**c.parameters}, c.at) for c in table.commits
@@ -145,7 +144,6 @@ def times(lake: Lake, limit: int = 100) -> dict[int, datetime]:
 
 
 def feed_times(lake: Lake, until: int) -> dict[int, datetime]:
-    """Give the times that Spark's feed gives."""
     feed = read_feed(lake.spark, Address("t", lake.path("t")), 0, until - 1, [])
     return {row[0]: utc(row[1]) for row in feed.select("_commit_version", "_commit_timestamp").distinct().collect()}
 
@@ -178,9 +176,7 @@ def never() -> SparkSession:
     raise AssertionError("Spark was started")
 
 
-def test_a_folder_that_is_no_table_is_missing_for_an_embedded_engine_and_a_question_for_spark(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_a_folder_that_is_no_table_is_missing_for_an_embedded_engine_and_a_question_for_spark(lake, tmp_path):
     assert open_log(Engine(never, is_embedded=True), Address("t", str(tmp_path / "none"))) == (None, "")
     assert find(Engine.of(lake.spark), Address("t", str(tmp_path / "none"))) is None
 
@@ -193,9 +189,7 @@ def test_tables_that_delta_rs_does_not_reach_say_why() -> None:
 
 
 @pytest.mark.parametrize(("installed", "says"), [("1.6.3", 1), ("1.6.6", 0), ("1.6.9", 0), ("1.7.0", 1)])
-def test_a_deltalake_outside_the_range_is_as_if_it_were_absent_with_a_note(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, installed: str, says: int
-) -> None:
+def test_a_deltalake_outside_the_range_is_as_if_it_were_absent_with_a_note(monkeypatch, caplog, installed, says):
     monkeypatch.setattr(engines, "version", lambda _: installed)
     why = Engine(never, is_embedded=True).why_spark(Address("t", "/lake/t"))
     assert why == (f"deltalake {installed} is not {DELTA_RS_VERSIONS}" if says else "")

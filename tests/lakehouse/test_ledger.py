@@ -37,7 +37,6 @@ def test_its_files_stay_few_and_every_step_is_read(lake: Lake, monkeypatch: pyte
 
 
 def answers(history: JoinHistory, numbers: Iterable[int]) -> list[Any]:
-    """Ask all that is asked of a history."""
     asked = [history.committed, history.open, history.broken, history.next_epoch, history.entries]
     for number in numbers:
         asked += [
@@ -56,9 +55,7 @@ def answers(history: JoinHistory, numbers: Iterable[int]) -> list[Any]:
     last=st.sampled_from([(), (PUBLISHING,), (PUBLISHING, BROKEN), (REJECTED,)]),
     cut=st.integers(0, 8),
 )
-def test_a_history_that_begins_with_its_newest_rows_answers_as_a_whole_one(
-    steps: list[tuple[Any, ...]], last: tuple[Any, ...], cut: int
-) -> None:
+def test_a_history_that_begins_with_its_newest_rows_answers_as_a_whole_one(steps, last, cut):
     epochs = [(COMMITTED,), *steps, last]
     entries = [entry(n, step, n) for n, made in enumerate(epochs, 1) for step in made]
     newest = [n for n, made in enumerate(epochs, 1) if COMMITTED in made][-1]
@@ -106,9 +103,7 @@ def test_pitfall_63_a_step_under_a_used_transaction_is_not_written_again(lake: L
     assert [(one.epoch, one.step, one.run_id) for one in kept.of("result").entries] == [(1, PUBLISHING, "run1")]
 
 
-def test_a_row_that_meets_a_conflict_each_time_is_an_error_and_uses_up_no_number(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_that_meets_a_conflict_each_time_is_an_error_and_uses_up_no_number(lake, monkeypatch):
     """Spark gives up after its attempts, as delta-rs does; it does not go on as if the row were there."""
     without_delta_rs(monkeypatch, lake.folder)
     kept = Ledger(Engine.of(own_session(lake.spark, "UTC")), Address(NAME, lake.path(NAME)))

@@ -9,6 +9,7 @@ from lakehouse.ledger.rows import entry_of, row_of
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
 from lakehouse.values.sqltext import Address
 from pipelines.language import names
+from tests.cases import cases
 from tests.ledgers import entry
 
 STORAGE = "/lake"
@@ -45,15 +46,13 @@ def test_a_row_says_what_was_written(case: str) -> None:
     assert entry_of(row_of(step, STORAGE), STORAGE) == step
 
 
-@pytest.mark.parametrize(
-    ("writes", "stage", "staged"),
-    [
-        ((Merge(RESULT, "result"),), "/lake/stages/one", False),
-        ((Merge(RESULT, "result", deleted=1),), "/lake/stages/one", True),
-        ((Append(LOG, "changelog", 1), Merge(RESULT, "result")), "/lake/stages/one", True),
-        ((Overwrite(RESULT, "result"),), "/lake/stages/one", True),
-        ((Append(RESULT, "result", 3),), "", False),
-    ],
+@cases(
+    "writes, stage, staged",
+    ((Merge(RESULT, "result"),), "/lake/stages/one", False),
+    ((Merge(RESULT, "result", deleted=1),), "/lake/stages/one", True),
+    ((Append(LOG, "changelog", 1), Merge(RESULT, "result")), "/lake/stages/one", True),
+    ((Overwrite(RESULT, "result"),), "/lake/stages/one", True),
+    ((Append(RESULT, "result", 3),), "", False),
     ids=["nothing", "a delete", "a changelog alone", "no rows replace all", "in place"],
 )
 def test_an_epoch_is_staged_if_it_has_something_to_write(writes: tuple[Write, ...], stage: str, staged: bool) -> None:

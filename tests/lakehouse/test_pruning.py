@@ -100,9 +100,7 @@ CLOSE = {
 
 
 @pytest.mark.parametrize("limit", [50, limits.LISTED_KEYS], ids=["in buckets", "listed"])
-def test_the_predicate_holds_for_every_key_that_it_was_made_from(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
+def test_the_predicate_holds_for_every_key_that_it_was_made_from(spark, monkeypatch, limit):
     monkeypatch.setattr(limits, "LISTED_KEYS", limit)
     for name, value in CLOSE.items():
         keys = spark.range(0, 120, numPartitions=1).selectExpr(f"named_struct('k0', {value}) AS key")

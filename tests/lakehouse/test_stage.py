@@ -1,17 +1,10 @@
 """What the driver reads of a stage is small, in bytes and in rows."""
 
-from pathlib import Path
-
-import pytest
-from pyspark.sql import SparkSession
-
 from lakehouse import limits
 from lakehouse.publish.stage import Stage
 
 
-def test_many_rows_in_a_small_file_stay_out_of_the_driver(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_rows_in_a_small_file_stay_out_of_the_driver(spark, tmp_path, monkeypatch):
     """Rows with few different values make a small file, however many they are."""
     monkeypatch.setattr(limits, "ROWS_ON_DRIVER", 3)
     stage = Stage(str(tmp_path))

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from lakehouse.values.recorded import FILE_RETENTION, LOG_RETENTION, interval_seconds, retention_seconds, utc
+from tests.cases import cases
 
 DAY = 86_400
 
@@ -24,26 +25,33 @@ def test_a_naive_time_is_the_drivers_and_an_aware_one_keeps_its_meaning() -> Non
         assert utc(datetime.fromtimestamp(twice)).timestamp() == twice
 
 
-@pytest.mark.parametrize(
-    ("spelled", "seconds"),
-    [
-        ("interval 1 week", 7 * DAY),
-        ("1 week", 7 * DAY),
-        ("INTERVAL 30 Days", 30 * DAY),
-        ("interval 12 hours", DAY / 2),
-        ("interval 1 day 12 hours", 1.5 * DAY),
-        ("interval 0 seconds", 0),
-        ("interval 1.5 minutes", 90),
-        ("interval 250 milliseconds", 0.25),
-    ],
+@cases(
+    "spelled, seconds",
+    ("interval 1 week", 7 * DAY),
+    ("1 week", 7 * DAY),
+    ("INTERVAL 30 Days", 30 * DAY),
+    ("interval 12 hours", DAY / 2),
+    ("interval 1 day 12 hours", 1.5 * DAY),
+    ("interval 0 seconds", 0),
+    ("interval 1.5 minutes", 90),
+    ("interval 250 milliseconds", 0.25),
 )
 def test_a_retention_is_read_as_delta_reads_it(spelled: str, seconds: float) -> None:
     assert interval_seconds(spelled) == seconds
 
 
-@pytest.mark.parametrize(
+@cases(
     "spelled",
-    ["", "interval", "a while", "interval 1", "interval one week", "1 month", "nan days", "-1 days", "7", "9" * 400],
+    "",
+    "interval",
+    "a while",
+    "interval 1",
+    "interval one week",
+    "1 month",
+    "nan days",
+    "-1 days",
+    "7",
+    "9" * 400,
 )
 def test_what_is_no_retention_is_none_and_no_error(spelled: str) -> None:
     assert interval_seconds(spelled) is None

@@ -44,9 +44,7 @@ def _hashes(spark: SparkSession, pair: tuple[str, str]) -> list[int]:
 
 
 @pytest.mark.parametrize("pair", DIFFERENT.values(), ids=DIFFERENT)
-def test_values_that_differ_only_by_where_a_null_or_an_end_lies_hash_apart(
-    spark: SparkSession, pair: tuple[str, str]
-) -> None:
+def test_values_that_differ_only_by_where_a_null_or_an_end_lies_hash_apart(spark, pair):
     one, other = _hashes(spark, pair)
     assert one != other
 

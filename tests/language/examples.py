@@ -48,7 +48,6 @@ def outputs(sql: str) -> dict[str, str]:
 
 
 def complaints(call: Callable[[], object]) -> list[str]:
-    """Every fault that a call raises, as text; none if it succeeds."""
     try:
         call()
     except PipelineFileError as error:

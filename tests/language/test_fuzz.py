@@ -50,7 +50,6 @@ def never_crashes(sql: str) -> None:
 @relaxed
 @given(st.text())
 def test_any_text_as_a_statement(text):
-    """Random characters."""
     never_crashes(text)
     never_crashes(f"SELECT {text} FROM flights f JOIN status s ON f.flight_id = s.flight_id")
 
@@ -58,7 +57,6 @@ def test_any_text_as_a_statement(text):
 @relaxed
 @given(st.lists(st.sampled_from(sorted(TOKENS)), max_size=25).map(" ".join))
 def test_any_words_as_a_statement(text):
-    """Random tokens, alone and in each clause."""
     never_crashes(f"SELECT {text}")
     never_crashes(f"SELECT {text} FROM flights f JOIN status s ON f.flight_id = s.flight_id")
     never_crashes(f"SELECT f.* FROM flights f JOIN status s ON {text}")
@@ -69,7 +67,6 @@ def test_any_words_as_a_statement(text):
 @relaxed
 @given(content=st.binary() | st.text().map(str.encode) | TREES.map(lambda tree: yaml.safe_dump(tree).encode()))
 def test_any_bytes_as_a_file(tmp_path: Path, content):
-    """Random bytes, random text, random YAML."""
     path = tmp_path / "lakejoin.yml"
     path.write_bytes(content)
     never_fails_to_answer(path)
@@ -78,7 +75,6 @@ def test_any_bytes_as_a_file(tmp_path: Path, content):
 @relaxed
 @given(tree=st.fixed_dictionaries({}, optional=dict.fromkeys(OPTIONS, TREES)))
 def test_any_values_as_options(tmp_path: Path, tree):
-    """Files with the right options and random values."""
     path = tmp_path / "lakejoin.yml"
     path.write_text(yaml.safe_dump(tree, allow_unicode=True))
     never_fails_to_answer(path)
@@ -90,7 +86,6 @@ def test_any_values_as_options(tmp_path: Path, tree):
     by=st.text(max_size=12) | st.sampled_from(["${var.x}", "${env.HOME}", "${", "[", "*a", "&a"]),
 )
 def test_a_good_file_with_a_word_replaced(tmp_path: Path, replaced, by):
-    """Files that are nearly right."""
     words_of = example("example/lakejoin.yml").split(" ")
     words_of[replaced * len(words_of) // 16] = by
     path = tmp_path / "lakejoin.yml"

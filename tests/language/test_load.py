@@ -7,6 +7,7 @@ import pytest
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.language import Join, PipelineFile, Source, Storage, find, load
 from pipelines.language.file.options import RULES
+from tests.cases import cases
 
 GOOD = """
 pipeline: flights
@@ -34,7 +35,6 @@ def faults(folder: Path, text: str | bytes) -> list[str]:
 
 
 def test_a_good_file(tmp_path):
-    """Defaults are filled in, and a key is always a tuple."""
     assert load(written(tmp_path, GOOD)) == PipelineFile(
         pipeline="flights",
         storage=Storage(path="./lake"),
@@ -64,23 +64,19 @@ def test_all_that_the_file_can_say(tmp_path):
     assert (file.timezone, file.optimizations) == ("Europe/Oslo", "none")
 
 
-@pytest.mark.parametrize(
-    ("written_as", "used"),
-    [
-        ("all", {"single_store_self_join", "share_change_reads"}),
-        ("none", set()),
-        ("[share_change_reads]", {"share_change_reads"}),
-        ("[share_change_reads, single_store_self_join]", {"single_store_self_join", "share_change_reads"}),
-    ],
+@cases(
+    "written_as, used",
+    ("all", {"single_store_self_join", "share_change_reads"}),
+    ("none", set()),
+    ("[share_change_reads]", {"share_change_reads"}),
+    ("[share_change_reads, single_store_self_join]", {"single_store_self_join", "share_change_reads"}),
 )
 def test_optimizations_say_which_rules_are_used(tmp_path, written_as, used):
-    """All of them, none, or those that are named, in any order."""
     file = load(written(tmp_path, GOOD + f"optimizations: {written_as}\n"))
     assert {rule for rule in RULES if file.uses(rule)} == used
 
 
 def test_all_rules_are_used_without_being_asked_for(tmp_path):
-    """The default."""
     file = load(written(tmp_path, GOOD))
     assert all(file.uses(rule) for rule in RULES)
 
@@ -96,19 +92,17 @@ def test_a_rule_may_be_a_variable(tmp_path):
     assert ["rule" in fault.problem and "no value" in fault.problem for fault in caught.value.faults] == [True]
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
-    [
-        b"a: \x01",
-        b"a: &x [*x]",
-        b"? [a, {b: c}]\n: d",
-        b"a: !!timestamp x",
-        b"a: !!bool x",
-        b"a: 2024-99-99",
-        b"[" * 5000,
-        b"a: " + b"9" * 5000,
-        b"\xff\xfea",
-    ],
+    b"a: \x01",
+    b"a: &x [*x]",
+    b"? [a, {b: c}]\n: d",
+    b"a: !!timestamp x",
+    b"a: !!bool x",
+    b"a: 2024-99-99",
+    b"[" * 5000,
+    b"a: " + b"9" * 5000,
+    b"\xff\xfea",
 )
 def test_what_is_no_pipeline_file(tmp_path, text):
     """Bad content is one fault of the file whatever it is; the likelier kinds are in the folder `wrong`."""
@@ -145,15 +139,13 @@ def test_what_must_fit_together_is_told_beside_what_is_wrong_by_itself(tmp_path)
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("a: 1\nb: \x00", "(line 2): not YAML: the character U+0000"),
-        ("a: 1\n\nb: '\x1b[31m'", "(line 3): not YAML: the character U+001B"),
-        ("a: 1\nb: !!int x", "(line 2): not YAML: `x` cannot be read as int"),
-        ("a: 1\nb: 2024-99-99", "(line 2): not YAML: `2024-99-99` cannot be read as timestamp"),
-        ('a: 1\nb: "\\UFFFFFFFF"', "(line 2): not YAML: "),
-    ],
+@cases(
+    "text, said",
+    ("a: 1\nb: \x00", "(line 2): not YAML: the character U+0000"),
+    ("a: 1\n\nb: '\x1b[31m'", "(line 3): not YAML: the character U+001B"),
+    ("a: 1\nb: !!int x", "(line 2): not YAML: `x` cannot be read as int"),
+    ("a: 1\nb: 2024-99-99", "(line 2): not YAML: `2024-99-99` cannot be read as timestamp"),
+    ('a: 1\nb: "\\UFFFFFFFF"', "(line 2): not YAML: "),
 )
 def test_what_yaml_cannot_read_has_its_line(tmp_path, text, said):
     """In words that are not Python's."""
@@ -161,10 +153,7 @@ def test_what_yaml_cannot_read_has_its_line(tmp_path, text, said):
     assert fault.startswith(f"lakejoin.yml {said}")
 
 
-@pytest.mark.parametrize(
-    ("header", "line"),
-    [("sql: |", 10), ("sql: |-", 10), ("sql: >", 8), ("sql:", 9)],
-)
+@pytest.mark.parametrize(("header", "line"), [("sql: |", 10), ("sql: |-", 10), ("sql: >", 8), ("sql:", 9)])
 def test_a_fault_of_a_statement_names_its_line(tmp_path, header, line):
     """In a block of lines the very line, where YAML folds lines that on which the statement begins."""
     body = "\n".join(["SELECT f.flight_id,", "  nope(1) AS x", "FROM flights f JOIN status s USING (flight_id)"])
@@ -177,13 +166,11 @@ def test_a_fault_of_a_statement_names_its_line(tmp_path, header, line):
 
 @pytest.mark.parametrize("name", ["missing.yml", "missing/lakejoin.yml", "."])
 def test_a_file_that_cannot_be_read(tmp_path, name):
-    """A missing file and a folder are faults too."""
     with pytest.raises(PipelineFileError, match="cannot be read"):
         load(tmp_path / name)
 
 
 def test_the_file_is_found_in_the_folder_or_above(tmp_path):
-    """The nearest one counts."""
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     path = written(tmp_path, GOOD)
@@ -194,6 +181,5 @@ def test_the_file_is_found_in_the_folder_or_above(tmp_path):
 
 
 def test_no_file_is_found(tmp_path):
-    """The message names what was looked for."""
     with pytest.raises(PipelineFileError, match=r"lakejoin.yml: not found in this folder"):
         find(tmp_path)

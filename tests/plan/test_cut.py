@@ -48,10 +48,7 @@ def test_of_two_streams_the_left_one_comes_first_at_the_same_time() -> None:
     left, right = (replace(arrivals("l", 0, 1, 5), is_last=False), arrivals("r", 1, 1, 5))
     assert find_cut(
         [left, replace(right, commits=(*right.commits, NewCommit(3, 5)), newest=3)], max_versions=2
-    ).versions == {
-        "l": 2,
-        "r": 2,
-    }
+    ).versions == {"l": 2, "r": 2}
     assert find_cut([left, right], max_versions=1).versions == {"l": 1, "r": 1}
 
 
@@ -87,10 +84,7 @@ def test_no_version_has_an_earlier_time_than_one_before_it() -> None:
     assert find_cut(sources, max_versions=1).versions == {"s": 1, "t": 1}
 
 
-@given(
-    times=st.lists(st.lists(st.integers(0, 6), max_size=5), min_size=1, max_size=3),
-    bound=st.integers(1, 3),
-)
+@given(times=st.lists(st.lists(st.integers(0, 6), max_size=5), min_size=1, max_size=3), bound=st.integers(1, 3))
 def test_epoch_after_epoch_everything_is_read_in_order(times: list[list[int]], bound: int) -> None:
     """Each epoch moves on, and what it reads comes before all that is left, source by source."""
     recorded = {f"s{place}": 0 for place in range(len(times))}

@@ -20,6 +20,7 @@ from lakehouse.values.recorded import Slice
 from lakehouse.values.sqltext import Address
 from pipelines.plan.decide import OF_KTABLES, OF_STREAMS, plan_epoch, plan_open
 from pipelines.plan.values import EpochPlan, Idle, Redefined, Refresh, Resume, Route, SourceFacts, SourceRange, Staged
+from tests.cases import cases
 from tests.ledgers import entry, ledger
 
 RESULT, LOG = Address("result", path="/lake/result"), Address("result__changelog", path="/lake/result__changelog")
@@ -53,7 +54,6 @@ class Found:
     redefined: Redefined | None = None
 
     def plan(self) -> EpochPlan:
-        """Plan the next epoch."""
         return plan_epoch(
             "result",
             self.definition,
@@ -236,14 +236,12 @@ def test_what_is_computed_in_full_reads_no_feed(found: Found) -> None:
 OPEN = entry(2, PUBLISHING)
 
 
-@pytest.mark.parametrize(
-    ("history", "backfill", "reason"),
-    [
-        (ledger(LOADED, OPEN), False, "open-epoch: run run2"),
-        (ledger(LOADED, OPEN), True, "open-epoch: run run2"),
-        (ledger(LOADED, replace(OPEN, slices=(Slice("k < 1", 3),))), False, "open-backfill: run run2"),
-        (ledger(LOADED, OPEN, entry(2, BROKEN, message="2 rows")), True, "open-epoch: run run2"),
-    ],
+@cases(
+    "history, backfill, reason",
+    (ledger(LOADED, OPEN), False, "open-epoch: run run2"),
+    (ledger(LOADED, OPEN), True, "open-epoch: run run2"),
+    (ledger(LOADED, replace(OPEN, slices=(Slice("k < 1", 3),))), False, "open-backfill: run run2"),
+    (ledger(LOADED, OPEN, entry(2, BROKEN, message="2 rows")), True, "open-epoch: run run2"),
     ids=["open", "a backfill", "slices", "broken, a backfill"],
 )
 def test_an_open_epoch_is_finished_first(history: JoinHistory, backfill: bool, reason: str) -> None:

@@ -7,6 +7,8 @@ import pytest
 from pipelines.language import PipelineFile, statement_of
 from pipelines.language.file.options import RULES
 from pipelines.plan.sharing import Reads, explained_reads, is_read_once, is_single_store, shared_reads
+from tests.cases import cases
+from tests.pipeline_files import content
 
 BETWEEN = "ON a.tailnum = b.tailnum AND b.t BETWEEN a.t AND a.t + INTERVAL 3 HOURS"
 STREAM = {"kind": "stream", "key": "id", "watermarks": {"t": "5 minutes"}}
@@ -39,13 +41,11 @@ JOINS: dict[str, Any] = {
 def file(optimizations: object = "all", **options: dict[str, object]) -> PipelineFile:
     """The joins above; options are given to sources and joins by name."""
     return PipelineFile.model_validate(
-        {
-            "pipeline": "p",
-            "storage": {"path": "lake"},
-            "sources": {name: {**source, **options.get(name, {})} for name, source in SOURCES.items()},
-            "joins": {name: {"sql": sql, **options.get(name, {})} for name, sql in JOINS.items()},
-            "optimizations": optimizations,
-        }
+        content(
+            {name: {**source, **options.get(name, {})} for name, source in SOURCES.items()},
+            {name: {"sql": sql, **options.get(name, {})} for name, sql in JOINS.items()},
+            optimizations=optimizations,
+        )
     )
 
 
@@ -55,13 +55,11 @@ def explained(*names: str, optimizations: object = "all", **options: dict[str, o
 
 
 def aliases_read(lines: tuple[str, ...]) -> list[str]:
-    """List the inputs that lines of reads name."""
     reads = [line.split(" -> ")[0].split(" (for ")[0] for line in lines[:-1]]
     return sorted(alias for read in reads for alias in read.rpartition(" as ")[2].split(", "))
 
 
 def aliases_stored(lines: tuple[str, ...]) -> list[str]:
-    """List the inputs whose rows wait in a store."""
     stores = [line.partition(" -> ")[2] for line in lines[:-1] if " -> " in line]
     return sorted(alias for each in stores for alias in each.replace("store ", "").split(", "))
 
@@ -100,15 +98,13 @@ def test_a_self_join_that_keeps_rows_is_none_for_one_store(how: str) -> None:
     assert not is_single_store(file(kept={"sql": sql}), "kept")
 
 
-@pytest.mark.parametrize(
+@cases(
     "options",
-    [
-        {"watermarks": {"t": "6 minutes"}},
-        {"null_value": "seats IS NULL"},
-        {"order_by": "id"},
-        {"ignore_changes": True},
-        {"table": "main.a.starts"},
-    ],
+    {"watermarks": {"t": "6 minutes"}},
+    {"null_value": "seats IS NULL"},
+    {"order_by": "id"},
+    {"ignore_changes": True},
+    {"table": "main.a.starts"},
 )
 def test_two_names_with_other_options_have_two_stores(options: dict[str, object]) -> None:
     """A row may wait on one side and not on the other."""
@@ -116,9 +112,12 @@ def test_two_names_with_other_options_have_two_stores(options: dict[str, object]
     assert not is_single_store(given, "under_two_names")
 
 
-@pytest.mark.parametrize(
-    ("optimizations", "single"),
-    [("all", True), ("none", False), (["single_store_self_join"], True), (["share_change_reads"], False)],
+@cases(
+    "optimizations, single",
+    ("all", True),
+    ("none", False),
+    (["single_store_self_join"], True),
+    (["share_change_reads"], False),
 )
 def test_one_store_is_up_to_its_rule_alone(optimizations: object, single: bool) -> None:
     """Sharing the read leaves two stores."""
@@ -126,7 +125,6 @@ def test_one_store_is_up_to_its_rule_alone(optimizations: object, single: bool) 
 
 
 def test_a_self_join_of_any_type_shares_a_read() -> None:
-    """It has two stores still."""
     assert explained("kept").optimized[:-1] == ("read departures as a, b -> store a, store b",)
     assert explained("kept").rules == ("share_change_reads: the changes of departures are read once for a and b",)
     assert is_read_once(file(), "kept")
@@ -134,18 +132,15 @@ def test_a_self_join_of_any_type_shares_a_read() -> None:
 
 
 def test_a_join_of_tables_reads_a_table_once_without_a_rule() -> None:
-    """A table that refers to itself."""
     assert explained("bosses").plain[:-1] == ("read staff as e, m",)
     assert explained("bosses").rules == ()
 
 
-@pytest.mark.parametrize(
-    ("names", "shared"),
-    [
-        (("enriched", "flown"), set()),
-        (("bossy", "bossy_too"), {"bosses", "ordered"}),
-        (("returns", "enriched", "pilots"), {"departures", "planes"}),
-    ],
+@cases(
+    "names, shared",
+    (("enriched", "flown"), set()),
+    (("bossy", "bossy_too"), {"bosses", "ordered"}),
+    (("returns", "enriched", "pilots"), {"departures", "planes"}),
 )
 def test_joins_that_run_together_share_what_they_read_changes_of(names: tuple[str, ...], shared: set[str]) -> None:
     """One read for all of them, of the columns that any names; a table that is read whole is each join's own."""

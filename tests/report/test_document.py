@@ -12,6 +12,7 @@ import pytest
 from lakehouse.errors.errors import LakejoinError
 from pipelines.cli import main
 from pipelines.report import JoinReport, report_schema
+from tests.cases import cases
 
 
 @pytest.fixture
@@ -22,9 +23,7 @@ def flights(tmp_path: Path) -> Path:
     return file
 
 
-def test_what_is_stopped_is_a_report_too(
-    flights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_stopped_is_a_report_too(flights, monkeypatch, capsys):
     """By Ctrl-C or a signal; by then the file was read, so that the report names the pipeline."""
 
     def stopped(*_: object) -> None:
@@ -45,21 +44,19 @@ def test_a_report_names_its_pipeline_once_the_file_is_read(flights: Path, capsys
     assert json.loads(capsys.readouterr().out)["pipeline"] == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["check", "--var", "x"], "`x` is not NAME=VALUE"),
-        (["check", "--var", "=x"], "`=x` is not NAME=VALUE"),
-        (["check", "--var", ""], "`` is not NAME=VALUE"),
-        (["check", "--var", "a-b=1"], "`a-b=1` is not NAME=VALUE; a name consists of letters, digits and `_`"),
-        (["check", "--var", "1=1"], "`1=1` is not NAME=VALUE"),
-        (["check", "--var", "x=1", "--var", "x=2"], "`x` is set twice"),
-        (["check", "-f", ""], "the file name is empty"),
-        (["check", "-f", "/"], "is a directory"),
-        (["history", "--limit", "0"], "0 is not in the range"),
-        (["plan", "--nope"], "No such option"),
-        (["sql"], "Missing argument 'QUERY'"),
-    ],
+@cases(
+    "arguments, said",
+    (["check", "--var", "x"], "`x` is not NAME=VALUE"),
+    (["check", "--var", "=x"], "`=x` is not NAME=VALUE"),
+    (["check", "--var", ""], "`` is not NAME=VALUE"),
+    (["check", "--var", "a-b=1"], "`a-b=1` is not NAME=VALUE; a name consists of letters, digits and `_`"),
+    (["check", "--var", "1=1"], "`1=1` is not NAME=VALUE"),
+    (["check", "--var", "x=1", "--var", "x=2"], "`x` is set twice"),
+    (["check", "-f", ""], "the file name is empty"),
+    (["check", "-f", "/"], "is a directory"),
+    (["history", "--limit", "0"], "0 is not in the range"),
+    (["plan", "--nope"], "No such option"),
+    (["sql"], "Missing argument 'QUERY'"),
 )
 def test_wrong_use_is_told_in_either_form(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As text on stderr, or in the one document on stdout."""
@@ -91,9 +88,7 @@ def test_json_is_one_document_whatever_it_holds(flights: Path) -> None:
     assert json.loads(done.stdout)["pipeline"] == "航空"
 
 
-def test_a_number_that_json_has_not_is_an_error_in_json(
-    flights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_number_that_json_has_not_is_an_error_in_json(flights, monkeypatch, capsys):
     """The document is rendered where an error becomes one too."""
     odd = JoinReport(join="flights", outcome="done", seconds={"plan": float("inf")})
     monkeypatch.setattr("pipelines.commands.explain.explain", lambda *_: odd)

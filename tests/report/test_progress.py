@@ -26,7 +26,6 @@ def epoch(progress: Progress, join: str, strategy: str, *, outcome: str = "done"
 
 
 def terminal() -> Console:
-    """Give a terminal that keeps what is written to it."""
     return Console(file=StringIO(), force_terminal=True, width=100, color_system=None, legacy_windows=False)
 
 
@@ -131,9 +130,7 @@ def test_log_lines_go_above_the_bars_and_the_bars_leave_nothing_behind(monkeypat
     assert written.endswith("\x1b[1A\x1b[2K"), "the bar is wiped out"
 
 
-def test_off_a_terminal_there_are_plain_lines_without_control_characters(
-    spark: SparkSession, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_off_a_terminal_there_are_plain_lines_without_control_characters(spark, capsys):
     announce("Starting Spark takes some seconds ...")
     with spinner("looking at a"):
         pass

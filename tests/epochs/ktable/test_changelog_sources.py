@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pyspark.sql import DataFrame
 
 from lakehouse.errors.errors import (
@@ -21,7 +20,6 @@ from lakehouse.errors.errors import (
     SchemaBroken,
     SourceRecreated,
 )
-from lakehouse.session import writing
 from lakehouse.values.driver_rows import TooLarge
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
@@ -30,7 +28,10 @@ from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.run.driver import run_join
 from pipelines.epochs.sources import scratch
 from pipelines.report import JoinReport
+from tests.cases import cases
+from tests.killing import killed, recorded_writes
 from tests.lake import Lake
+from tests.pipeline_files import write
 
 COLUMNS = "order_id INT, customer INT, amount INT, op STRING, seq INT"
 ORDERS = {"key": "order_id", "kind": "changelog", "order_by": "seq", "tombstone": "op = 'd'"}
@@ -40,24 +41,15 @@ STATE = "orders_raw__state"
 
 def pipeline(lake: Lake, joins: Mapping[str, str] | None = None, **orders: Any) -> Pipeline:
     """Write a pipeline file with the changelog source `orders_raw` and the table `customers`, and load it."""
-    joins = joins or {"result": ENRICHED}
-    content = {
-        "pipeline": "test",
-        "storage": {"path": "./lake"},
-        "sources": {"customers": {"key": "id"}, "orders_raw": {**ORDERS, **orders}},
-        "joins": {name: {"sql": sql} for name, sql in joins.items()},
-    }
-    lake.file.write_text(yaml.safe_dump(content))
-    return Pipeline.load(lake.file)
+    sources = {"customers": "id", "orders_raw": {**ORDERS, **orders}}
+    return Pipeline.load(write(lake.file, sources, joins or {"result": ENRICHED}))
 
 
 def land(lake: Lake, *rows: str) -> None:
-    """Append rows to the source as one commit."""
     lake.sql(f"INSERT INTO {{orders_raw}} VALUES {', '.join(rows)}", "orders_raw")
 
 
 def run(lake: Lake) -> tuple[JoinReport, JoinReport]:
-    """Run the pipeline and give the reports of the source and of the join."""
     source, join = Pipeline.load(lake.file).run(lake.spark)
     assert (source.join, join.join) == ("orders_raw", "result")
     return source, join
@@ -92,7 +84,6 @@ def landed(_landed: Lake, tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def followed(_followed: Lake, tmp_path: Path) -> Lake:
-    """The same lake after its first run."""
     return _followed.copy(tmp_path / "followed")
 
 
@@ -209,19 +200,14 @@ def test_two_joins_share_one_ktable(landed: Lake) -> None:
     assert [report.join for report in only] == ["orders_raw", "two"]
 
 
-@pytest.mark.parametrize(
-    ("statement", "operation"),
-    [
-        ("UPDATE {orders_raw} SET amount = 1 WHERE order_id = 10", "UPDATE"),
-        ("DELETE FROM {orders_raw} WHERE order_id = 10", "DELETE"),
-        ("INSERT OVERWRITE {orders_raw} SELECT * FROM {orders_raw} WHERE order_id = 11", "WRITE"),
-        (
-            "MERGE INTO {orders_raw} t USING (SELECT 10 AS k) s ON t.order_id = s.k WHEN MATCHED THEN DELETE",
-            "MERGE",
-        ),
-        ("RESTORE TABLE {orders_raw} TO VERSION AS OF 1", "RESTORE"),
-        ("TRUNCATE TABLE {orders_raw}", "TRUNCATE"),
-    ],
+@cases(
+    "statement, operation",
+    ("UPDATE {orders_raw} SET amount = 1 WHERE order_id = 10", "UPDATE"),
+    ("DELETE FROM {orders_raw} WHERE order_id = 10", "DELETE"),
+    ("INSERT OVERWRITE {orders_raw} SELECT * FROM {orders_raw} WHERE order_id = 11", "WRITE"),
+    ("MERGE INTO {orders_raw} t USING (SELECT 10 AS k) s ON t.order_id = s.k WHEN MATCHED THEN DELETE", "MERGE"),
+    ("RESTORE TABLE {orders_raw} TO VERSION AS OF 1", "RESTORE"),
+    ("TRUNCATE TABLE {orders_raw}", "TRUNCATE"),
 )
 def test_a_source_whose_rows_change_is_refused(followed: Lake, statement: str, operation: str) -> None:
     """Its version and operation are named, the joins that read it are skipped, and nothing is published."""
@@ -237,17 +223,12 @@ def test_a_source_whose_rows_change_is_refused(followed: Lake, statement: str, o
     assert [row["epoch"] for row in lake.ledger()] == [1, 1, 1, 1]
 
 
-def test_what_a_failed_source_does_to_the_joins_that_read_it(
-    followed: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_failed_source_does_to_the_joins_that_read_it(followed, capsys):
     """They are skipped and say so, others run, and the exit code is that of the source."""
     lake = followed
     side = "SELECT c.id, c.name, d.name AS same FROM customers c JOIN customers_too d ON c.id = d.id"
-    pipeline(lake, {"result": ENRICHED})
-    content = yaml.safe_load(lake.file.read_text())
-    content["sources"]["customers_too"] = {"key": "id"}
-    content["joins"]["side"] = {"sql": side}
-    lake.file.write_text(yaml.safe_dump(content))
+    sources = {"customers": "id", "orders_raw": ORDERS, "customers_too": "id"}
+    write(lake.file, sources, {"result": ENRICHED, "side": side})
     lake.create("customers_too", "id INT, name STRING", "(1, 'Ann')")
     lake.sql("DELETE FROM {orders_raw} WHERE order_id = 10", "orders_raw")
     assert main(["run", "-f", str(lake.file), "--output", "json"]) == 4
@@ -262,10 +243,7 @@ def test_what_a_failed_source_does_to_the_joins_that_read_it(
 
 
 @pytest.mark.slow
-def test_what_is_too_much_for_the_driver_goes_through_the_stage(
-    followed: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And comes to the same."""
+def test_what_is_too_much_for_the_driver_goes_through_the_stage(followed, monkeypatch):
 
     def refused(frame: DataFrame) -> None:
         raise TooLarge
@@ -383,9 +361,7 @@ def test_somebody_elses_write_to_the_ktable_is_noticed(followed: Lake) -> None:
     assert [report.outcome for report in run(lake)] == ["nothing", "nothing"]
 
 
-def test_before_the_first_run_plan_and_status_say_what_is_not_loaded_yet(
-    landed: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_before_the_first_run_plan_and_status_say_what_is_not_loaded_yet(landed, capsys):
     lake = landed
     file = ["-f", str(lake.file)]
     assert main(["plan", *file]) == 0
@@ -403,9 +379,7 @@ def test_before_the_first_run_plan_and_status_say_what_is_not_loaded_yet(
 
 
 @pytest.mark.deep
-def test_plan_status_and_history_show_the_ktable_before_its_joins(
-    followed: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plan_status_and_history_show_the_ktable_before_its_joins(followed, capsys):
     lake = followed
     land(lake, "(10, 2, 5, 'u', 9)")
     found = {}
@@ -418,21 +392,17 @@ def test_plan_status_and_history_show_the_ktable_before_its_joins(
     assert found["history"][0]["epochs"][0]["counts"]["tombstones"] == 1
 
 
-@pytest.mark.parametrize(
-    ("columns", "options", "fault"),
-    [
-        (COLUMNS.replace("amount", "_Order"), {}, "has a column `_Order`"),
-        (COLUMNS, {"order_by": "seqq"}, "did you mean `seq`"),
-        (COLUMNS, {"tombstone": "op"}, "it is string, not boolean"),
-        (COLUMNS, {"tombstone": "amount.x = 1"}, "Spark rejects the condition"),
-        (COLUMNS + ", v VARIANT", {}, "v is variant, which cannot be compared"),
-        (COLUMNS + ", m MAP<INT, INT>", {"order_by": "m"}, "m is map<int,int>, which cannot be ordered"),
-        (COLUMNS + ", m MAP<INT, INT>", {"key": "m"}, "m is map<int,int>, which cannot be a key"),
-    ],
+@cases(
+    "columns, options, fault",
+    (COLUMNS.replace("amount", "_Order"), {}, "has a column `_Order`"),
+    (COLUMNS, {"order_by": "seqq"}, "did you mean `seq`"),
+    (COLUMNS, {"tombstone": "op"}, "it is string, not boolean"),
+    (COLUMNS, {"tombstone": "amount.x = 1"}, "Spark rejects the condition"),
+    (COLUMNS + ", v VARIANT", {}, "v is variant, which cannot be compared"),
+    (COLUMNS + ", m MAP<INT, INT>", {"order_by": "m"}, "m is map<int,int>, which cannot be ordered"),
+    (COLUMNS + ", m MAP<INT, INT>", {"key": "m"}, "m is map<int,int>, which cannot be a key"),
 )
-def test_what_a_source_cannot_be_is_a_fault_of_the_file(
-    lake: Lake, columns: str, options: Mapping[str, Any], fault: str
-) -> None:
+def test_what_a_source_cannot_be_is_a_fault_of_the_file(lake, columns, options, fault):
     lake.create("customers", "id INT, name STRING")
     lake.create("orders_raw", columns)
     pipeline(lake, {"result": ENRICHED.replace("o.order_id", f"o.{options.get('key', 'order_id')}")}, **options)
@@ -441,30 +411,12 @@ def test_what_a_source_cannot_be_is_a_fault_of_the_file(
     assert refused.value.exit_code == 2
 
 
-class Killed(BaseException):
-    """Stands for a process that ends here."""
-
-
-def kill_before(what: str) -> None:
-    """End the next run before a write."""
-
-    def observe(when: str, written: str) -> None:
-        if when == "before" and written == what:
-            writing.observers.clear()
-            raise Killed
-
-    writing.observers.append(observe)
-
-
-def test_joins_read_the_last_committed_epoch_and_never_what_is_half_published(
-    followed: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_joins_read_the_last_committed_epoch_and_never_what_is_half_published(followed, capsys):
     """The merged rows of an open epoch are there already; plan and verify of the join do not see them."""
     lake = followed
     version = lake.version(STATE)
     land(lake, "(10, 2, 5, 'u', 9)")
-    kill_before("ledger: committed epoch 2 of orders_raw")
-    with pytest.raises(Killed):
+    with killed("ledger: committed epoch 2 of orders_raw"):
         run(lake)
     assert lake.version(STATE) == version + 1
     assert len(Pipeline.load(lake.file).verify(lake.spark)) == 1
@@ -480,8 +432,7 @@ def test_joins_read_the_last_committed_epoch_and_never_what_is_half_published(
 def test_an_open_epoch_whose_table_was_dropped_is_let_go_by_a_backfill(followed: Lake) -> None:
     lake = followed
     land(lake, "(10, 2, 5, 'u', 9)")
-    kill_before(f"merge into {STATE}")
-    with pytest.raises(Killed):
+    with killed(f"merge into {STATE}"):
         run(lake)
     shutil.rmtree(lake.path(STATE))
     with pytest.raises(LakejoinError):
@@ -501,8 +452,7 @@ def test_a_load_anew_that_was_killed_before_it_was_published_is_done_again(follo
     """The table that it made is empty and nobody's."""
     lake = followed
     shutil.rmtree(lake.path(STATE))
-    kill_before("ledger: publishing epoch 2 of orders_raw")
-    with pytest.raises(Killed):
+    with killed("ledger: publishing epoch 2 of orders_raw"):
         Pipeline.load(lake.file).backfill(lake.spark)
     with pytest.raises(ForeignWriter, match="dropped"):
         run(lake)
@@ -517,16 +467,13 @@ def test_killed_at_every_write_of_the_ktable(landed: Lake, followed: Lake, tmp_p
     start = landed if first else followed
     land(start, "(10, 2, 5, 'u', 9)", "(11, NULL, NULL, 'd', 9)", "(16, 2, 5, 'u', 1)")
     straight = start.copy(tmp_path / "straight")
-    writes: list[str] = []
-    writing.observers.append(lambda when, what: writes.append(what) if when == "before" else None)
-    run_source(straight)
-    writing.observers.clear()
+    with recorded_writes() as done:
+        run_source(straight)
     expected = _outcome(straight)
-    assert len(writes) >= 5
-    for written in writes:
+    assert len(done) >= 5
+    for written in done:
         lake = start.copy(tmp_path / written.replace(" ", "-"))
-        kill_before(written)
-        with pytest.raises(Killed):
+        with killed(written):
             run_source(lake)
         resumed = run_source(lake)
         assert _outcome(lake) == expected, f"killed before {written}, then {resumed.text()}"
@@ -534,7 +481,6 @@ def test_killed_at_every_write_of_the_ktable(landed: Lake, followed: Lake, tmp_p
 
 
 def run_source(lake: Lake) -> JoinReport:
-    """Bring the KTable alone up to date."""
     loaded = Pipeline.load(lake.file)
     return run_join(kind_of(Workspace.open(lake.spark, loaded.file, loaded.folder), "orders_raw"))
 

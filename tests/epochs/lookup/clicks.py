@@ -3,7 +3,9 @@
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+from pyspark.sql import SparkSession
 
 from pipelines import Pipeline
 from tests.lake import Lake
@@ -32,7 +34,20 @@ def begin(lake: Lake) -> None:
 
 
 class Clicks(Lake):
-    """A stream of clicks, the users who click, and countries."""
+    @classmethod
+    def new(cls, spark: SparkSession, folder: Path) -> Self:
+        """Give a lake with three clicks and two users and no result yet."""
+        lake = cls(spark, folder)
+        lake.create("clicks", "id INT, user INT, at TIMESTAMP", "(1, 1, NULL), (2, 2, NULL), (3, NULL, NULL)")
+        lake.create("users", "id INT, name STRING, country STRING", "(1, 'ann', 'no'), (3, 'cy', 'se')")
+        lake.create("countries", "code STRING, country STRING", "('no', 'Norway')")
+        begin(lake)
+        return lake
+
+    def copy(self, folder: Path) -> Self:
+        lake = super().copy(folder)
+        begin(lake)
+        return lake
 
     def click(self, rows: str, second: float | None = None) -> None:
         self.sql(f"INSERT INTO {{clicks}} VALUES {rows}", "clicks")
@@ -53,5 +68,4 @@ class Clicks(Lake):
         return self.pipeline(sql, {**SOURCES, **given}, **options)
 
     def found(self) -> list[tuple[Any, ...]]:
-        """Give the rows of the result without epoch and position."""
         return [row[:-2] for row in self.rows()]

@@ -22,6 +22,7 @@ from pipelines.epochs.sources import lookups
 from pipelines.language import Link
 from pipelines.plan.values import EpochPlan
 from pipelines.report import JoinReport
+from tests.cases import cases
 from tests.epochs.lookup.clicks import begin, commit_at
 from tests.lake import Lake
 from tests.planted import planted
@@ -42,7 +43,6 @@ OTHERS = ("by_both", "by_null_safe", "by_equal")
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Compare as `=` does: a null equals nothing."""
     return one is not None and one == other
 
 
@@ -69,7 +69,6 @@ class Readers(Lake):
         self.events(script)
 
     def change(self, script: random.Random, name: str, put: Sequence[int], gone: Sequence[int]) -> None:
-        """Put rows into a table, or delete some, in a commit of their own."""
         held = self.a if name == "a" else self.b
         rows = [(key, script.choice(["x", "y", "z", None]), script.choice([0, 1, 2, 3, None])) for key in put]
         held.update((row[0], row) for row in rows)
@@ -103,7 +102,6 @@ class Readers(Lake):
                 self._meet(name, row)
 
     def every(self) -> list[Row]:
-        """Return the rows of the result that is looked up."""
         both = [(a[0], b[0], a[2], b[2]) for a in self.a.values() for b in self.b.values() if equal(a[1], b[1])]
         lefts, rights = {row[0] for row in both}, {row[1] for row in both}
         both += [(a[0], None, a[2], None) for a in self.a.values() if a[0] not in lefts]
@@ -130,12 +128,10 @@ class Readers(Lake):
         commit_at(self, name, self.seconds)
 
     def load(self) -> Pipeline:
-        """Write the pipeline file of all joins, and load it."""
         (first, sql), *others = self.joins.items()
         return self.pipeline(sql, SOURCES, first, EVERY | dict(others))
 
     def run(self) -> dict[str, JoinReport]:
-        """Run all joins."""
         return {report.join: report for report in self.load().run(self.spark)}
 
     def found(self, name: str) -> list[Row]:
@@ -156,31 +152,20 @@ def through_stage(monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
 
 
 def in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stage no rows of the results."""
     monkeypatch.setattr(limits, "STAGED_STREAM_BYTES", -1)
     monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", -1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("joins", "epochs", "seed", "way"),
-    [
-        pytest.param(FEWER[1:], 1, 1, lambda patch: through_stage(patch, True), id="through the driver"),
-        pytest.param(tuple(JOINS), 2, 2, lambda patch: None, id="all of small tables", marks=pytest.mark.slow),
-        pytest.param(OTHERS, 1, 3, lambda patch: through_stage(patch, True), id="others", marks=pytest.mark.slow),
-        pytest.param(FEWER, 1, 4, lambda patch: through_stage(patch, False), id="by stage", marks=pytest.mark.slow),
-        pytest.param(FEWER, 1, 5, in_place, id="in place", marks=pytest.mark.slow),
-    ],
+@cases(
+    "joins, epochs, seed, way",
+    pytest.param(FEWER[1:], 1, 1, lambda patch: through_stage(patch, True), id="through the driver"),
+    pytest.param(tuple(JOINS), 2, 2, lambda patch: None, id="all of small tables"),
+    pytest.param(OTHERS, 1, 3, lambda patch: through_stage(patch, True), id="others"),
+    pytest.param(FEWER, 1, 4, lambda patch: through_stage(patch, False), id="by stage"),
+    pytest.param(FEWER, 1, 5, in_place, id="in place"),
 )
-def test_random_histories(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    joins: Sequence[str],
-    epochs: int,
-    seed: int,
-    way: Callable[[pytest.MonkeyPatch], None],
-) -> None:
+def test_random_histories(spark, tmp_path, monkeypatch, joins, epochs, seed, way):
     """Each row meets the result as it was at its time; in each other epoch the stream alone has changed."""
     way(monkeypatch)
     lake, script = Readers(spark, tmp_path, joins), random.Random(seed)
@@ -227,11 +212,9 @@ def as_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind, "look_up", plain)
 
 
-@pytest.mark.parametrize("by_literals", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("by_literals", [True, False])
 @pytest.mark.slow
-def test_the_gate_finds_what_a_look_up_of_nulls_misses(
-    loaded: Readers, monkeypatch: pytest.MonkeyPatch, by_literals: bool
-) -> None:
+def test_the_gate_finds_what_a_look_up_of_nulls_misses(loaded, monkeypatch, by_literals):
     if by_literals:
         through_stage(monkeypatch, True)
     before = loaded.version("by_both")
@@ -257,11 +240,9 @@ def doubled(read: Callable[..., DataFrame]) -> Callable[..., DataFrame]:
     return found
 
 
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("few", [True, False])
 @pytest.mark.slow
-def test_a_key_with_a_null_that_a_result_holds_twice_stops_the_epoch(
-    loaded: Readers, monkeypatch: pytest.MonkeyPatch, few: bool
-) -> None:
+def test_a_key_with_a_null_that_a_result_holds_twice_stops_the_epoch(loaded, monkeypatch, few):
     """It is found by the rows that meet both, and, where versions of a changed key would hide one, by its key."""
     version = loaded.version("by_both")
 
@@ -289,20 +270,18 @@ def test_published_rows_meet_their_suites(loaded: Readers) -> None:
     assert (report.outcome, report.error) == ("done", None)
 
 
-@pytest.mark.parametrize(
-    ("joins", "told"),
-    [
-        ("LEFT JOIN every r ON s.aid <=> r.aid", r"looked up by its whole key, \(aid, bid\), but no equality has bid"),
-        ("RIGHT JOIN every r ON s.aid <=> r.aid AND s.bid <=> r.bid", "RIGHT JOIN keeps unmatched rows of every"),
-        (
-            "LEFT JOIN a ON s.aid = a.aid LEFT JOIN every r ON coalesce(a.v, 1) <=> r.aid AND s.bid <=> r.bid",
-            "may refer to a row of every although the input of its columns is absent",
-        ),
-        (
-            "LEFT JOIN a ON s.aid = a.aid LEFT JOIN every r ON a.v <=> r.aid AND 1 <=> r.bid",
-            "may refer to a row of every although the input of its columns is absent",
-        ),
-    ],
+@cases(
+    "joins, told",
+    ("LEFT JOIN every r ON s.aid <=> r.aid", r"looked up by its whole key, \(aid, bid\), but no equality has bid"),
+    ("RIGHT JOIN every r ON s.aid <=> r.aid AND s.bid <=> r.bid", "RIGHT JOIN keeps unmatched rows of every"),
+    (
+        "LEFT JOIN a ON s.aid = a.aid LEFT JOIN every r ON coalesce(a.v, 1) <=> r.aid AND s.bid <=> r.bid",
+        "may refer to a row of every although the input of its columns is absent",
+    ),
+    (
+        "LEFT JOIN a ON s.aid = a.aid LEFT JOIN every r ON a.v <=> r.aid AND 1 <=> r.bid",
+        "may refer to a row of every although the input of its columns is absent",
+    ),
 )
 def test_what_is_still_refused(lake: Lake, joins: str, told: str) -> None:
     with pytest.raises(PipelineFileError, match=told):

@@ -1,6 +1,6 @@
 """Many rows of a stream are not staged: they are counted, then computed once more where they are appended."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ from pyspark.sql import DataFrame
 from lakehouse import limits
 from lakehouse.errors.errors import AnotherRun, BrokenEpoch, GateFailed
 from lakehouse.publish.stage import Deferred
-from lakehouse.session import writing
 from pipelines.epochs.lookup.kind import Lookups
 from pipelines.epochs.publish import publish
+from tests.cases import cases
 from tests.epochs.lookup import test_streams
 from tests.epochs.lookup.clicks import Clicks
+from tests.killing import killed, recorded_writes
 from tests.lake import only
 
 LATER = ("(4, 1, NULL)", "(5, 1, NULL), (6, 2, NULL), (7, NULL, NULL)")
@@ -26,31 +27,21 @@ def _in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", -1)
 
 
-@pytest.fixture(autouse=True)
-def _without_observers() -> Iterator[None]:
-    yield
-    writing.observers.clear()
-
-
 def later(lake: Clicks) -> None:
-    """Let clicks come, and a user change between them."""
     lake.click(LATER[0])
     lake.rename(1, "Ann")
     lake.click(LATER[1])
 
 
 def written(lake: Clicks) -> list[tuple[str, str]]:
-    """Return how each step in the ledger writes the result."""
     return [(row["step"], row["writes"][-1]["mode"]) for row in lake.ledger()]
 
 
-@pytest.mark.parametrize(
+@cases(
     "claim",
-    [
-        test_streams.test_rows_meet_the_table_as_it_was_and_its_changes_add_nothing,
-        test_streams.test_an_inner_join_drops_what_meets_nothing_and_counts_null_keys,
-        test_streams.test_several_tables_and_a_global_one_in_one_statement,
-    ],
+    test_streams.test_rows_meet_the_table_as_it_was_and_its_changes_add_nothing,
+    test_streams.test_an_inner_join_drops_what_meets_nothing_and_counts_null_keys,
+    test_streams.test_several_tables_and_a_global_one_in_one_statement,
 )
 @pytest.mark.slow
 def test_rows_are_those_of_a_staged_epoch(claim: Callable[[Clicks], None], clicks: Clicks) -> None:
@@ -58,26 +49,22 @@ def test_rows_are_those_of_a_staged_epoch(claim: Callable[[Clicks], None], click
     assert {mode for _, mode in written(clicks)} == {"append in place"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "claim",
-    [
-        test_streams.test_a_duplicate_key_of_a_table_stops_the_epoch,
-        test_streams.test_bounded_epochs_go_on_until_the_sources_are_reached,
-    ],
+    test_streams.test_a_duplicate_key_of_a_table_stops_the_epoch,
+    test_streams.test_bounded_epochs_go_on_until_the_sources_are_reached,
 )
 @pytest.mark.deep
-def test_refusals_and_limits_are_those_of_a_staged_epoch(
-    claim: Callable[[Clicks], None], loaded_clicks: Clicks
-) -> None:
+def test_refusals_and_limits_are_those_of_a_staged_epoch(claim, loaded_clicks):
     claim(loaded_clicks)
 
 
 @pytest.mark.slow
 def test_nothing_of_the_result_is_staged(loaded_clicks: Clicks) -> None:
-    lake, done = loaded_clicks, list[str]()
+    lake = loaded_clicks
     later(lake)
-    writing.observers.append(lambda when, what: done.append(what) if when == "before" else None)
-    report = only(lake.stream().run(lake.spark))
+    with recorded_writes() as done:
+        report = only(lake.stream().run(lake.spark))
     assert report.counts["appended"] == 4
     assert "stage result" not in done
     assert done[-4:] == [
@@ -89,35 +76,15 @@ def test_nothing_of_the_result_is_staged(loaded_clicks: Clicks) -> None:
     only(lake.stream().verify(lake.spark))
 
 
-class Killed(BaseException):
-    """What stops a run at a write: nothing may catch it."""
-
-
-def kill(moment: str, what: str) -> None:
-    """Kill the next run before or after a write whose description begins in a certain way."""
-
-    def observe(when: str, which: str) -> None:
-        if (when, which.startswith(what)) == (moment, True):
-            writing.observers.clear()
-            raise Killed
-
-    writing.observers.append(observe)
-
-
-@pytest.mark.parametrize(
-    ("moment", "what", "steps"),
-    [
-        ("before", "load result", ["publishing", "abandoned", "publishing", "committed"]),
-        ("after", "load result", ["publishing", "committed"]),
-    ],
+@cases(
+    "moment, what, steps",
+    ("before", "load result", ["publishing", "abandoned", "publishing", "committed"]),
+    ("after", "load result", ["publishing", "committed"]),
 )
-def test_a_killed_epoch_is_finished_or_computed_again(
-    loaded_clicks: Clicks, moment: str, what: str, steps: list[str]
-) -> None:
+def test_a_killed_epoch_is_finished_or_computed_again(loaded_clicks, moment, what, steps):
     lake = loaded_clicks
     later(lake)
-    kill(moment, what)
-    with pytest.raises(Killed):
+    with killed(what, moment):
         lake.stream().run(lake.spark)
     lake.stream().run(lake.spark)
     assert [step for step, _ in written(lake)][2:] == steps
@@ -138,8 +105,7 @@ def test_a_killed_epoch_is_finished_or_computed_again(
 @pytest.mark.deep
 def test_a_killed_first_load_is_computed_again(clicks: Clicks) -> None:
     """The result exists and is empty; the commit that fences the dead run off is not taken for rows of somebody."""
-    kill("before", "load result")
-    with pytest.raises(Killed):
+    with killed("load result"):
         clicks.stream().run(clicks.spark)
     assert only(clicks.stream().run(clicks.spark)).counts["appended"] == 3
     assert [step for step, _ in written(clicks)] == ["publishing", "abandoned", "publishing", "committed"]
@@ -149,9 +115,7 @@ def test_a_killed_first_load_is_computed_again(clicks: Clicks) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_was_taken_for_dead_appends_nothing_any_more(
-    loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_was_taken_for_dead_appends_nothing_any_more(loaded_clicks, monkeypatch):
     """While one run is about to append, another abandons its epoch: on object stores no lock makes it wait."""
     lake, real = loaded_clicks, publish.append
     later(lake)
@@ -172,9 +136,7 @@ def test_a_run_that_was_taken_for_dead_appends_nothing_any_more(
 
 
 @pytest.mark.deep
-def test_rows_that_are_not_those_of_the_gate_break_the_epoch(
-    loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_are_not_those_of_the_gate_break_the_epoch(loaded_clicks, monkeypatch):
     lake, real = loaded_clicks, Deferred.observed
     later(lake)
 

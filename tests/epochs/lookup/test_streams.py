@@ -18,13 +18,13 @@ from lakehouse.errors.errors import (
     PipelineFileError,
     SchemaBroken,
 )
-from lakehouse.session import writing
 from pipelines.binding.bound import BoundJoin
 from pipelines.cli import cli
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.lookup.kind import LookupKind
 from pipelines.epochs.sources.scratch import Scratch
 from tests.epochs.lookup.clicks import JOIN, SOURCES, START, Clicks, begin, commit_at
+from tests.killing import killed, observed
 from tests.lake import only
 
 
@@ -212,7 +212,7 @@ def test_order_by_orders_rows_and_changes_by_their_own_time(clicks: Clicks) -> N
 @pytest.mark.slow
 def test_bounded_epochs_go_on_until_the_sources_are_reached(loaded_clicks: Clicks) -> None:
     """No epoch reads a source beyond what another one was cut short of; the rows are those of one epoch."""
-    straight = Clicks(loaded_clicks.spark, loaded_clicks.copy(loaded_clicks.folder.parent / "straight").folder)
+    straight = loaded_clicks.copy(loaded_clicks.folder.parent / "straight")
     for lake in (loaded_clicks, straight):
         for step in range(5):
             lake.click(f"({10 + step}, 1, NULL)", 10 * step + 10)
@@ -276,17 +276,14 @@ def test_a_replay_that_differs_is_drift(loaded_clicks: Clicks, column: str, valu
             planted = lake.spark.createDataFrame(rows.toArrow(), schema)
             planted.write.mode("overwrite").parquet(f"{stage}/result")
 
-    writing.observers.append(plant)
-    pipeline.run(lake.spark)
-    writing.observers.clear()
+    with observed(plant):
+        pipeline.run(lake.spark)
     with pytest.raises(Drifted, match="1 rows are missing, 1 do not belong there"):
         pipeline.verify(lake.spark)
 
 
 @pytest.mark.slow
-def test_epochs_are_replayed_as_one_where_their_cuts_allow_it(
-    loaded_clicks: Clicks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_epochs_are_replayed_as_one_where_their_cuts_allow_it(loaded_clicks, monkeypatch):
     """The load and an epoch in which something came behind the cut are replayed alone."""
     lake, pipeline = loaded_clicks, loaded_clicks.stream()
     for number, (row, at) in enumerate({"(4, 1, NULL)": 10, "(5, 3, NULL)": 30, "(6, 1, NULL)": 50}.items()):
@@ -384,15 +381,8 @@ def test_commands_know_streams(clicks: Clicks) -> None:
 def test_a_result_that_was_created_and_not_loaded_is_loaded(clicks: Clicks) -> None:
     """A run that was killed after it made the empty table leaves nothing that the next one minds."""
     pipeline = clicks.stream()
-
-    def die(when: str, what: str) -> None:
-        if when == "before" and what.startswith("stage result"):
-            raise KeyboardInterrupt
-
-    writing.observers.append(die)
-    with pytest.raises(KeyboardInterrupt):
+    with killed("stage result"):
         pipeline.run(clicks.spark)
-    writing.observers.clear()
     assert only(pipeline.run(clicks.spark)).counts["appended"] == 3
     assert len(clicks.rows()) == 3
 

@@ -19,16 +19,15 @@ from pipelines.commands.published import read_range
 from pipelines.commands.validate import validate_joins
 from pipelines.joins import segments
 from pipelines.plan.values import EpochPlan
+from tests.cases import cases
 from tests.lake import only
 
-from .test_pairing import JOINS, A, B, G, Pairs, changed
+from .test_pairing import JOINS, A, B, G, Pairs
 
 SEED = 5
 
 
 class Logged(Pairs):
-    """Tables whose joins keep a changelog."""
-
     options = MappingProxyType({"changelog": True})
 
     def logged(self, name: str, after: int) -> list[tuple[str, list[tuple[Any, ...]]]]:
@@ -54,24 +53,15 @@ def steps(before: Counter[tuple[Any, ...]], after: Counter[tuple[Any, ...]]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("few", "names", "epochs"),
-    [
-        pytest.param(True, ("many_full",), 1, id="through the driver"),
-        pytest.param(False, ("many_full",), 1, id="through the stage", marks=pytest.mark.slow),
-        pytest.param(True, ("through",), 2, id="by look-ups, through the driver", marks=pytest.mark.slow),
-        pytest.param(True, tuple(JOINS), 4, id="all through the driver", marks=pytest.mark.slow),
-        pytest.param(False, tuple(JOINS), 3, id="all through the stage", marks=pytest.mark.slow),
-    ],
+@cases(
+    "few, names, epochs",
+    pytest.param(True, ("many_full",), 1, id="through the driver"),
+    pytest.param(False, ("many_full",), 1, id="through the stage"),
+    pytest.param(True, ("through",), 2, id="by look-ups, through the driver"),
+    pytest.param(True, tuple(JOINS), 4, id="all through the driver"),
+    pytest.param(False, tuple(JOINS), 3, id="all through the stage"),
 )
-def test_changelogs_of_random_histories(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    few: bool,
-    names: tuple[str, ...],
-    epochs: int,
-) -> None:
+def test_changelogs_of_random_histories(spark, tmp_path, monkeypatch, few, names, epochs):
     """The changelog has what each commit changes in the statement over the tables, with its cause, in their order."""
     monkeypatch.setattr(EpochPlan, "via_driver", few)
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # so that rows are looked up as those of large tables are
@@ -79,25 +69,23 @@ def test_changelogs_of_random_histories(
     lake.fill(script)
     joins = {name: JOINS[name] for name in names}
     pipeline = lake.joins(joins)
-    held = {name: lake.meant(sql) for name, sql in joins.items()}
+    held = lake.meanings(joins)
     pipeline.run(spark)
     for name, rows in held.items():
         assert lake.logged(name, 0) == [("backfill", steps(Counter(), rows))]
     for epoch in range(1, epochs + 1):
-        start, expected, told = dict(held), {name: [] for name in names}, []
-        seen = {name: lake.version(name) for name in names}
+        start, expected, told = held, {name: [] for name in names}, []
         for _ in range(4):
             told.append(lake.commit(script))
             (cause,) = set(re.findall(r"{(\w)}", told[-1]))
-            for name, sql in joins.items():
-                before, held[name] = held[name], lake.meant(sql)
-                if before != held[name]:
-                    expected[name].append((cause, steps(before, held[name])))
-        pipeline.run(spark)
+            before, held = held, lake.meanings(joins)
+            for name in joins:
+                if before[name] != held[name]:
+                    expected[name].append((cause, steps(before[name], held[name])))
+        story = f"seed {SEED}, epoch {epoch}, after {told}"
+        lake.follow(joins, start, story)
         for name in joins:
-            story = f"seed {SEED}, epoch {epoch}, {name}, after {told}"
-            assert lake.logged(name, epoch) == expected[name], story
-            assert lake.feed(seen[name], name) == changed(start[name], held[name], 2), story
+            assert lake.logged(name, epoch) == expected[name], f"{name}, {story}"
     reports = pipeline.verify(spark)
     assert all("the changelog agrees with them" in report.text() for report in reports)
 
@@ -118,18 +106,13 @@ def customers(lake: Logged) -> Pipeline:
     return lake.joins({"result": "SELECT a.aid, b.bid, a.v, b.w FROM a LEFT JOIN b ON a.city = b.city"})
 
 
-def fresh(loaded: Logged, tmp_path: Path) -> Logged:
-    return Logged(loaded.spark, loaded.copy(tmp_path / "lake").folder)
-
-
 @pytest.mark.slow
 def test_rows_of_an_epoch_of_several_commits(loaded: Logged, tmp_path: Path) -> None:
     """
-    A first order replaces the row without one at the same position, and a last one is followed by it.
-
-    What goes and comes back has its rows, although the result does not change.
+    A first order replaces the row without one at the same position, and a last one is followed by it. What goes and
+    comes back has its rows, although the result does not change.
     """
-    lake = fresh(loaded, tmp_path)
+    lake = loaded.copy(tmp_path / "lake")
     lake.sql("INSERT INTO {b} VALUES (10, 'none', 6, 1)", "b")
     lake.sql("UPDATE {a} SET v = 2 WHERE aid = 3", "a")
     lake.sql("UPDATE {b} SET city = 'two' WHERE bid = 20", "b")
@@ -163,31 +146,25 @@ def no_look_up_of_others(patch: pytest.MonkeyPatch) -> None:
 
 
 def without_ends(patch: pytest.MonkeyPatch) -> None:
-    """Forget the tombstones where no row follows."""
     real = segments._steps
     patch.setattr(segments, "_steps", lambda *given: real(*given).where("new IS NOT NULL"))
 
 
 def without_keys(patch: pytest.MonkeyPatch) -> None:
-    """Lose the keys of rows."""
     real = segments._steps
     no_key = "IF(new IS NULL, NULL, named_struct('aid', INT(NULL), 'bid', INT(NULL), 'v', new.v, 'w', new.w))"
     patch.setattr(segments, "_steps", lambda *given: real(*given).withColumn("new", F.expr(no_key)))
 
 
-@pytest.mark.parametrize(
-    ("fault", "told"),
-    [
-        (no_look_up_of_others, "the last changelog row of a key equals the result"),
-        (without_ends, "every change of the result has a row in the changelog"),
-        pytest.param(without_keys, "a part of the key is present", marks=pytest.mark.slow),
-    ],
+@cases(
+    "fault, told",
+    (no_look_up_of_others, "the last changelog row of a key equals the result"),
+    (without_ends, "every change of the result has a row in the changelog"),
+    (without_keys, "a part of the key is present"),
 )
 @pytest.mark.deep
-def test_the_gate_finds_planted_faults(
-    loaded: Logged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Any, told: str
-) -> None:
-    lake = fresh(loaded, tmp_path)
+def test_the_gate_finds_planted_faults(loaded, tmp_path, monkeypatch, fault, told):
+    lake = loaded.copy(tmp_path / "lake")
     lake.sql("DELETE FROM {b} WHERE bid = 31", "b")
     lake.sql("INSERT INTO {b} VALUES (10, 'none', 6, 1)", "b")
     with monkeypatch.context() as patch:
@@ -200,7 +177,7 @@ def test_the_gate_finds_planted_faults(
 @pytest.mark.slow
 def test_a_backfill_appends_each_real_difference(loaded: Logged, tmp_path: Path) -> None:
     """Whatever the changelog lacks comes as one row for each key, also where parts of a key are null."""
-    lake = fresh(loaded, tmp_path)
+    lake = loaded.copy(tmp_path / "lake")
     lake.sql("DELETE FROM {b} WHERE bid >= 30", "b")
     lake.sql("UPDATE {a} SET v = 3 WHERE aid = 1", "a")
     lake.sql("UPDATE {result} SET v = 9 WHERE bid = 20")
@@ -219,7 +196,7 @@ def test_a_backfill_appends_each_real_difference(loaded: Logged, tmp_path: Path)
 @pytest.mark.slow
 def test_a_chain_follows_the_changelog_of_pairs(loaded: Logged, tmp_path: Path) -> None:
     """A join that reads an inner join of this kind has a row for each step of its pairs."""
-    lake = fresh(loaded, tmp_path)
+    lake = loaded.copy(tmp_path / "lake")
     lake.create("g", G)
     lake.sql("INSERT INTO {g} VALUES (1, 'p'), (2, 'q')", "g")
     pipeline = lake.joins(

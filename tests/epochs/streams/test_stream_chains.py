@@ -13,9 +13,11 @@ from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.status import status_of
 from pipelines.epochs.streams import source_progress
+from tests.cases import cases
 from tests.epochs.lookup.clicks import commit_at
-from tests.epochs.window.test_windows import Streams, killed_before, large_ways, never_alone_and_joined
+from tests.epochs.window.test_windows import Streams, large_ways, never_alone_and_joined
 from tests.joins.oracle import Bound, Emitted, Oracle
+from tests.killing import killed
 from tests.lake import only
 
 SHOP: dict[str, Any] = {
@@ -78,7 +80,6 @@ class Chain:
         self.rows: list[tuple[Any, ...]] = []
 
     def come(self, name: str, rows: list[tuple[int, str | None, int | None]]) -> None:
-        """Take a commit."""
         named = [(row[0], dict(zip(("id", "k", "t"), row, strict=True))) for row in rows]
         if name == "returns":
             self._told(self.second.rows("r", named))
@@ -90,7 +91,6 @@ class Chain:
             self._told(self.second.watermark({"l.t": "l.ordered", "r.t": "l.delivered"}[column], mark))
 
     def flush(self) -> None:
-        """Let all rows leave."""
         self._told(self.second.rows("l", [passed_on(one) for one in self.first.flush()]))
         self._told(self.second.flush())
 
@@ -107,7 +107,6 @@ def passed_on(emitted: Emitted) -> tuple[Any, dict[str, Any]]:
 
 
 def states(shop: Shop, join: Pipeline) -> list[str]:
-    """Give what `status` says of each join, in the order in which they run."""
     workspace = Workspace.open(shop.spark, join.file, join.folder)
     return [status_of(workspace, name).state for name in workspace.joins()]
 
@@ -124,15 +123,12 @@ def free() -> tuple[Any, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5))])
-def test_what_one_join_makes_the_next_one_takes_as_it_came(
-    shop: Shop, seed: int, few: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_what_one_join_makes_the_next_one_takes_as_it_came(shop, seed, few, monkeypatch):
     """
-    Epochs cut at random: the result is the oracle's, and no row that stands alone is late for the next join.
-
-    Written as two joins or as one statement, it is the same.
+    Epochs cut at random: the result is the oracle's, and no row that stands alone is late for the next join. Written as
+    two joins or as one statement, it is the same.
     """
     if not few:
         large_ways(monkeypatch)
@@ -364,16 +360,7 @@ def test_a_reset_of_the_first_join_is_one_for_the_next_as_well(shop: Shop) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "write",
-    [
-        "load delivered",
-        *(
-            pytest.param(write, marks=pytest.mark.slow)
-            for write in ("load delivered__state", "ledger: committed epoch 2 of delivered", "load result")
-        ),
-    ],
-)
+@cases("write", "load delivered", "load delivered__state", "ledger: committed epoch 2 of delivered", "load result")
 def test_a_killed_run_of_a_chain_is_finished_with_the_positions_that_it_recorded(shop: Shop, write: str) -> None:
     """What the next join learns of watermarks is in the row of the ledger from which the epoch is finished."""
     spark, join, chain = shop.spark, shop.chain("LEFT", "LEFT"), Chain("left", "left")
@@ -387,7 +374,7 @@ def test_a_killed_run_of_a_chain_is_finished_with_the_positions_that_it_recorded
     for second, (name, rows) in enumerate(commits, start=10):
         shop.come(name, *rows, second=second)
         chain.come(name, rows)
-    with killed_before(write):
+    with killed(write):
         join.run(spark)
     join.run(spark)
     assert shop.found() == sorted(chain.rows, key=repr) != []

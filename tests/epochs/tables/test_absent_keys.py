@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
 from lakehouse import limits
@@ -17,8 +16,10 @@ from pipelines.commands.published import read_range
 from pipelines.commands.validate import validate_joins
 from pipelines.epochs.sources import feeds
 from pipelines.plan.values import EpochPlan
-from tests.epochs.pairs.test_pairing import Pairs, changed
+from tests.cases import cases
+from tests.epochs.pairs.test_pairing import Pairs
 from tests.lake import Lake, only
+from tests.pipeline_files import write
 
 SOURCES = {"a": "aid", "b": "bid", "g": "gid", "f": "fid"}
 PARTS = [1, 2, 3, 4, "NULL"]
@@ -50,8 +51,9 @@ KEYS = {"looked_up": 1, "looked_up_inner": 1, "looked_up_by_both": 1, "many": 3,
 class Readers(Pairs):
     """Tables, the results of two joins of them, and what reads these."""
 
+    sources = SOURCES
+
     def fill(self, script: random.Random) -> None:
-        """Create the tables with some rows."""
         super().fill(script)
         self.create("f", "fid INT, aid INT, bid INT, u INT")
         self.sql(f"INSERT INTO {{f}} VALUES {self._references(script, 9)}", "f")
@@ -62,7 +64,6 @@ class Readers(Pairs):
         return ", ".join(f"({fid}, {', '.join(map(str, row))})" for fid, row in enumerate(rows))
 
     def commit(self, script: random.Random) -> str:
-        """Make one commit of a random kind."""
         if script.random() < 0.8:
             return super().commit(script)
         rows = self._references(script, 9)
@@ -73,29 +74,6 @@ class Readers(Pairs):
         self.sql(f"MERGE INTO {{f}} t USING ({named}) s ON t.fid = s.fid {merge}", "f")
         return f"{statement}, {rows}"
 
-    def joins(self, joins: dict[str, str]) -> Pipeline:
-        """Write a pipeline file of several joins, and load it."""
-        content = {
-            "pipeline": "readers",
-            "storage": {"path": "./lake"},
-            "sources": {name: {"key": key} for name, key in SOURCES.items()},
-            "joins": {name: {"sql": sql} for name, sql in joins.items()},
-        }
-        self.file.write_text(yaml.safe_dump(content, sort_keys=False))
-        return Pipeline.load(self.file)
-
-    def meanings(self, joins: dict[str, str]) -> dict[str, Counter[tuple[Any, ...]]]:
-        """Evaluate the statements over the tables as they are, one after the other."""
-        session = self.spark.newSession()  # the views of this one are seen by other tests
-        for name in SOURCES:
-            session.read.format("delta").load(self.path(name)).createOrReplaceTempView(name)
-        found = {}
-        for name, sql in joins.items():
-            frame = session.sql(sql)
-            found[name] = Counter(tuple(row) for row in frame.collect())
-            frame.createOrReplaceTempView(name)
-        return found
-
 
 @pytest.fixture(scope="module")
 def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Readers:
@@ -105,36 +83,20 @@ def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Rea
     return lake
 
 
-def fresh(filled: Readers, tmp_path: Path) -> Readers:
-    return Readers(filled.spark, filled.copy(tmp_path / "lake").folder)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("few", "small", "joins", "epochs", "seed"),
-    [
-        pytest.param(True, False, READERS, 1, 1, id="through the driver"),
-        pytest.param(False, False, {"looked_up": READERS["looked_up"]}, 1, 2, id="through the stage"),
-        pytest.param(True, False, READERS | MORE, 5, 3, id="all through the driver", marks=pytest.mark.slow),
-        pytest.param(False, False, READERS | MORE, 2, 4, id="all through the stage", marks=pytest.mark.slow),
-        pytest.param(True, True, READERS | MORE, 2, 5, id="all of small tables", marks=pytest.mark.slow),
-    ],
+@cases(
+    "few, small, joins, epochs, seed",
+    pytest.param(True, False, READERS, 1, 1, id="through the driver"),
+    pytest.param(False, False, {"looked_up": READERS["looked_up"]}, 1, 2, id="through the stage"),
+    pytest.param(True, False, READERS | MORE, 5, 3, id="all through the driver"),
+    pytest.param(False, False, READERS | MORE, 2, 4, id="all through the stage"),
+    pytest.param(True, True, READERS | MORE, 2, 5, id="all of small tables"),
 )
-def test_results_and_feeds_of_random_histories(
-    filled: Readers,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    few: bool,
-    small: bool,
-    joins: dict[str, str],
-    epochs: int,
-    seed: int,
-) -> None:
-    """After each epoch every result is its statement over the tables, and its feed is the difference of two results."""
+def test_results_and_feeds_of_random_histories(filled, tmp_path, monkeypatch, few, small, joins, epochs, seed):
     monkeypatch.setattr(EpochPlan, "via_driver", few)
     for limit in () if small else ("SMALL_BYTES", "LITERAL_BYTES", "WHOLE_BYTES", "BROADCAST_BYTES"):
         monkeypatch.setattr(limits, limit, 0)  # as in large tables
-    lake, script = fresh(filled, tmp_path), random.Random(seed)
+    lake, script = filled.copy(tmp_path / "lake"), random.Random(seed)
     needed = UPSTREAM if "driving" in joins else {"every": UPSTREAM["every"]}
     joins = needed | joins
     pipeline = lake.joins(joins)
@@ -143,21 +105,14 @@ def test_results_and_feeds_of_random_histories(
     before = lake.meanings(joins)
     for epoch in range(epochs):
         told = [lake.commit(script) for _ in range(4)]
-        seen = {name: lake.version(name) for name in joins}
-        pipeline.run(lake.spark)
-        expected = lake.meanings(joins)
-        for name in joins:
-            story = f"seed {seed}, epoch {epoch}, {name}, after {told}"
-            assert Counter(lake.rows(name)) == expected[name], story
-            assert lake.feed(seen[name], name) == changed(before[name], expected[name], KEYS.get(name, 2)), story
-        before = expected
+        before = lake.follow(joins, before, f"seed {seed}, epoch {epoch}, after {told}", KEYS)
         reports = pipeline.verify(lake.spark, quick=epoch % 2 == 1 or not few)
         assert [report.outcome for report in reports] == ["done"] * len(joins)
 
 
 @pytest.mark.slow
 def test_a_backfill_reconciles_rows_that_lack_a_side(filled: Readers, tmp_path: Path) -> None:
-    lake = fresh(filled, tmp_path)
+    lake = filled.copy(tmp_path / "lake")
     name = "whole"
     expected = Counter(lake.rows(name))
     joins = {key: sql for key, sql in (UPSTREAM | READERS).items() if key not in ("looked_up", "many")}
@@ -174,23 +129,20 @@ def test_a_backfill_reconciles_rows_that_lack_a_side(filled: Readers, tmp_path: 
 @pytest.mark.slow
 def test_published_rows_meet_their_suites(filled: Readers, tmp_path: Path) -> None:
     """`validate` knows that parts of the keys may be null, also further downstream."""
-    lake = fresh(filled, tmp_path)
+    lake = filled.copy(tmp_path / "lake")
     workspace = Workspace.open(lake.spark, lake.joins(UPSTREAM | READERS).file, lake.folder)
     reports = validate_joins(workspace, ["driving", "whole", "many"], read_range("", ""))
     assert [(report.outcome, report.error) for report in reports] == [("done", None)] * 3
 
 
 def as_if_never_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip rows of which a part of the key is null when changes are netted."""
     net = feeds.net
     monkeypatch.setattr(feeds, "net", lambda *given, may_be_absent: net(*given))
 
 
 @pytest.mark.deep
-def test_the_gate_finds_rows_that_were_skipped(
-    filled: Readers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lake = fresh(filled, tmp_path)
+def test_the_gate_finds_rows_that_were_skipped(filled, tmp_path, monkeypatch):
+    lake = filled.copy(tmp_path / "lake")
     lake.sql("INSERT INTO {a} VALUES (90, 'nowhere', 2)", "a")
     joins = {name: (UPSTREAM | READERS)[name] for name in ("every", "driving")}
     lake.joins(joins).run(lake.spark, select=["every"])
@@ -204,19 +156,14 @@ BOTH = "SELECT coalesce(x.aid, y.aid) AS aid, coalesce(x.bid, y.bid) AS bid, x.v
 OF_EVERY = "SELECT f.fid, r.v FROM f JOIN every r ON f.aid = r.aid AND f.bid = r.bid"
 
 
-@pytest.mark.parametrize(
-    ("sql", "told"),
-    [
-        (BOTH + "x.aid <=> y.aid AND x.bid = y.bid", r"two rows for one key.*`x\.bid <=> y\.bid`"),
-        (
-            "SELECT aid, bid, x.v FROM every x FULL JOIN some y USING (aid, bid)",
-            r"two rows for one key.*`x\.aid <=> y\.aid`",
-        ),
-        (
-            "SELECT f.fid, r.v FROM f FULL JOIN every r ON f.aid <=> r.aid AND f.bid <=> r.bid",
-            r"no key without `r\.aid`",
-        ),
-    ],
+@cases(
+    "sql, told",
+    (BOTH + "x.aid <=> y.aid AND x.bid = y.bid", r"two rows for one key.*`x\.bid <=> y\.bid`"),
+    (
+        "SELECT aid, bid, x.v FROM every x FULL JOIN some y USING (aid, bid)",
+        r"two rows for one key.*`x\.aid <=> y\.aid`",
+    ),
+    ("SELECT f.fid, r.v FROM f FULL JOIN every r ON f.aid <=> r.aid AND f.bid <=> r.bid", r"no key without `r\.aid`"),
 )
 def test_messages_say_what_to_write(lake: Lake, sql: str, told: str) -> None:
     with pytest.raises(PipelineFileError, match=f"(?s){told}"):
@@ -252,18 +199,10 @@ def test_another_pipeline_says_what_nulls_in_the_key_of_a_result_mean(lake: Lake
     every.backfill(spark)  # from here on parts of the key may be null
 
     def reader(storage: str, **options: bool) -> Pipeline:
-        content = {
-            "pipeline": "reader",
-            "storage": {"path": f"./{storage}"},
-            "sources": {
-                "every": {"key": ["aid", "bid"], "path": "./lake/every", **options},
-                "g": {"key": "gid", "path": "./lake/g"},
-            },
-            "joins": {"result": {"sql": READERS["driving"]}},
-        }
-        file = lake.folder / "reader.yaml"
-        file.write_text(yaml.safe_dump(content))
-        return Pipeline.load(file)
+        every = {"key": ["aid", "bid"], "path": "./lake/every", **options}
+        sources = {"every": every, "g": {"key": "gid", "path": "./lake/g"}}
+        joins, beside = {"result": READERS["driving"]}, {"pipeline": "reader", "storage": {"path": f"./{storage}"}}
+        return Pipeline.load(write(lake.folder / "reader.yaml", sources, joins, **beside))
 
     def found() -> set[tuple[Any, ...]]:
         return set(map(tuple, spark.sql(f"SELECT * FROM delta.`{lake.folder}/taking/result`").collect()))

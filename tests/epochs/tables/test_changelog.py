@@ -5,7 +5,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 from pyspark.sql import functions as F
 
 from lakehouse import limits
@@ -18,9 +17,9 @@ from lakehouse.errors.errors import (
     NotLoaded,
     PipelineFileError,
 )
-from lakehouse.session import writing
 from pipelines import Pipeline
 from pipelines.plan.values import EpochPlan
+from tests.killing import killed
 from tests.lake import Lake, only
 
 CHANGELOG = "result__changelog"
@@ -52,9 +51,7 @@ def test_a_load_begins_the_changelog(kept: Lake) -> None:
     assert "the changelog agrees with them" in report.text()
 
 
-@pytest.mark.parametrize(
-    "few", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["through the driver", "through the stage"]
-)
+@pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
 def test_every_commit_has_its_rows(kept: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """One epoch of five commits: each change with its cause in the order of time, also what nets to nothing."""
     monkeypatch.setattr(EpochPlan, "via_driver", few)
@@ -161,15 +158,8 @@ def test_rows_of_epochs_to_come_are_refused(kept: Lake) -> None:
 def test_an_open_epoch_without_its_changelog_is_let_go_by_a_backfill(kept: Lake) -> None:
     """Killed before its rows were appended, and the changelog dropped: run says so, a backfill begins it anew."""
     kept.sql("UPDATE {left} SET v = 'B' WHERE k = 2")
-
-    def stop(when: str, what: str) -> None:
-        if (when, what) == ("before", f"load {CHANGELOG}"):
-            raise KeyboardInterrupt
-
-    writing.observers.append(stop)
-    with pytest.raises(KeyboardInterrupt):
+    with killed(f"load {CHANGELOG}"):
         kept.pipeline(changelog=True).run(kept.spark)
-    writing.observers.clear()
     shutil.rmtree(kept.path(CHANGELOG))
     with pytest.raises(LakejoinError, match="the Delta table does not exist"):
         kept.pipeline(changelog=True).run(kept.spark)
@@ -242,9 +232,8 @@ def test_a_foreign_key_and_a_star(lake: Lake) -> None:
 @pytest.mark.slow
 def test_a_chain_follows_the_changelog_of_what_it_reads(lake: Lake) -> None:
     """
-    Two joins: every step of the first is a step of the second, in order with the steps of the second's own table.
-
-    The first keeps its changelog without being asked, and epochs of it that net to nothing have their rows too.
+    Two joins: every step of the first is a step of the second, in order with the steps of the second's own table. The
+    first keeps its changelog without being asked, and epochs of it that net to nothing have their rows too.
     """
     lake.create("a", "k INT, v STRING", "(1, 'a1'), (2, 'a2')")
     lake.create("b", "k INT, w STRING", "(1, 'b1')")
@@ -279,7 +268,7 @@ def test_a_chain_follows_the_changelog_of_what_it_reads(lake: Lake) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("semantics", ["kafka", pytest.param("kafka-0.10.0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("semantics", ["kafka", "kafka-0.10.0"])
 def test_semantics_through_delta(lake: Lake, semantics: str) -> None:
     """Rows that meet nothing come and go: 0.10.0 sends a tombstone each time, kafka only where a row goes."""
     lake.create("left", "k INT, v STRING")
@@ -294,32 +283,24 @@ def test_semantics_through_delta(lake: Lake, semantics: str) -> None:
     report = only(pipeline.run(lake.spark))
     found = [(row[0], row[3], row[4]) for row in logged(lake, after=1)]
     needed = [(1, "upsert", "left"), (1, "tombstone", "right")]
-    needless = {
-        "kafka": [],
-        "kafka-0.10.0": [(2, "tombstone", "left"), (1, "tombstone", "left")],
-    }[semantics]
+    needless = {"kafka": [], "kafka-0.10.0": [(2, "tombstone", "left"), (1, "tombstone", "left")]}[semantics]
     assert sorted(found) == sorted(needed + needless)
     assert report.counts["changelog"] == len(found)
     pipeline.verify(lake.spark)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("semantics", ["kafka", pytest.param("strict", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("semantics", ["kafka", "strict"])
 def test_rows_of_a_changelog_source(lake: Lake, semantics: str) -> None:
     """
-    Strict semantics follow the KTable, which an epoch changes once; those of Kafka Streams every row that came.
-
-    A tombstone of an absent key, an equal value and a step in between have rows; a row that came too late has none.
+    Strict semantics follow the KTable, which an epoch changes once; those of Kafka Streams every row that came. A
+    tombstone of an absent key, an equal value and a step in between have rows; a row that came too late has none.
     """
     lake.create("raw", "k INT, v STRING, seq INT", "(1, 'a', 1)")
     lake.create("right", "k INT, w STRING", "(1, 'x'), (2, 'y')")
-    sources = {"raw": "k", "right": "k"}
-    options = {"kind": "changelog", "order_by": "seq", "tombstone": "v IS NULL"}
+    raw = {"key": "k", "kind": "changelog", "order_by": "seq", "tombstone": "v IS NULL"}
     sql = "SELECT raw.k, raw.v, right.w FROM raw JOIN right ON raw.k = right.k"
-    lake.pipeline(sql, sources, changelog=True, semantics=semantics)
-    content = yaml.safe_load(lake.file.read_text())
-    content["sources"]["raw"] |= options
-    lake.file.write_text(yaml.safe_dump(content))
+    lake.pipeline(sql, {"raw": raw, "right": "k"}, changelog=True, semantics=semantics)
     pipeline = Pipeline.load(lake.file)
     pipeline.run(lake.spark)
     lake.sql("INSERT INTO {raw} VALUES (1, 'b', 2), (1, 'c', 3), (2, NULL, 4)", "raw")

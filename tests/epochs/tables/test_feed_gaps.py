@@ -127,9 +127,7 @@ def test_a_shallow_clone_whose_origin_was_vacuumed_is_unreadable_for_a_backfill_
 
 
 @pytest.mark.deep
-def test_a_feed_that_goes_before_the_gate_reads_it_leads_to_a_reconciliation(
-    loaded: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_feed_that_goes_before_the_gate_reads_it_leads_to_a_reconciliation(loaded, monkeypatch):
     """Files of a feed may be removed, or grow too old, after the epoch has read them."""
     loaded.sql("UPDATE {left} SET v = 'n'")
 

@@ -4,12 +4,13 @@ import random
 from typing import Any
 
 import pytest
-import yaml
 
 from lakehouse import limits
 from pipelines import Pipeline
 from pipelines.plan.values import EpochPlan
+from tests.cases import cases
 from tests.lake import Lake
+from tests.pipeline_files import write
 
 TYPES = {"inner_join": "JOIN", "left_join": "LEFT JOIN", "right_join": "RIGHT JOIN", "full_join": "FULL JOIN"}
 HISTORIES, EPOCHS, SEED = 10, 1, 7
@@ -17,16 +18,12 @@ TABLES = ("left", "right")
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(
-    "few",
-    [pytest.param(True, id="through the driver"), pytest.param(False, id="through the stage", marks=pytest.mark.slow)],
-)
+@cases("few", pytest.param(True, id="through the driver"), pytest.param(False, id="through the stage"))
 def test_random_histories_of_every_type(lake: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """
-    Ten histories side by side (the first key part tells them apart), commits of several kinds, all types of join.
-
-    After each epoch the result is the join of its sources, evaluated here in plain Python, and the rows of its change
-    feed are the difference of two successive results and nothing else.
+    Ten histories side by side (the first key part tells them apart), commits of several kinds, all types of join. After
+    each epoch the result is the join of its sources, evaluated here in plain Python, and the rows of its change feed
+    are the difference of two successive results and nothing else.
     """
     monkeypatch.setattr(EpochPlan, "via_driver", few)
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # so that rows are looked up as those of large tables are
@@ -51,13 +48,9 @@ def test_random_histories_of_every_type(lake: Lake, monkeypatch: pytest.MonkeyPa
 
 def pipelines(lake: Lake) -> Pipeline:
     joins = {
-        name: {"sql": f"SELECT h, k, l.v AS v, r.v AS w FROM left l {join} right r USING (h, k)"}
-        for name, join in TYPES.items()
+        name: f"SELECT h, k, l.v AS v, r.v AS w FROM left l {join} right r USING (h, k)" for name, join in TYPES.items()
     }
-    keys = {name: {"key": ["h", "k"]} for name in TABLES}
-    content = {"pipeline": "histories", "storage": {"path": "./lake"}, "sources": keys, "joins": joins}
-    lake.file.write_text(yaml.safe_dump(content))
-    return Pipeline.load(lake.file)
+    return Pipeline.load(write(lake.file, {name: ["h", "k"] for name in TABLES}, joins))
 
 
 def rows(script: random.Random) -> str:
@@ -70,7 +63,6 @@ def rows(script: random.Random) -> str:
 
 
 def commit(lake: Lake, script: random.Random, name: str) -> str:
-    """Make one random commit and say which."""
     some = f"h % 3 = {script.randrange(3)} AND k <> '{script.choice('abcd')}'"
     upsert = (
         f"MERGE INTO {{{name}}} t USING (SELECT * FROM VALUES {rows(script)} AS s(h, k, v) WHERE k IS NOT NULL) s "

@@ -28,7 +28,6 @@ def jobs_of(lake: Lake, action: Callable[[], object]) -> int:
 
 
 def number_of_a_job(lake: Lake) -> int:
-    """Run a job, and give its number."""
     context = lake.spark.sparkContext
     context.setJobGroup("counted", "a job that is only counted")
     lake.spark.range(0, 1, 1, 1).collect()

@@ -14,6 +14,7 @@ from lakehouse import limits
 from lakehouse.values.pruning import bounds_of, compared, range_of
 from lakehouse.values.sqltext import numbered
 from pipelines.epochs.views import in_key_order
+from tests.cases import cases
 from tests.exact import held, plain
 from tests.lake import Lake
 
@@ -48,13 +49,17 @@ OF_KEY = {"LEFT": "l.{0}", "INNER": "l.{0}", "RIGHT": "r.{0}", "FULL": "coalesce
 """What the SELECT list says of a part of the key, for each type of join."""
 
 
-@pytest.mark.parametrize(
-    ("how", "key"),
-    [("LEFT", "i"), ("FULL", "i"), ("RIGHT", "s"), ("INNER", "s"), ("FULL", "s d"), ("LEFT", "d i"), ("LEFT", "c")],
+@cases(
+    "how, key",
+    ("LEFT", "i"),
+    ("FULL", "i"),
+    ("RIGHT", "s"),
+    ("INNER", "s"),
+    ("FULL", "s d"),
+    ("LEFT", "d i"),
+    ("LEFT", "c"),
 )
-def test_files_of_a_load_have_separate_key_ranges(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, how: str, key: str
-) -> None:
+def test_files_of_a_load_have_separate_key_ranges(lake, monkeypatch, how, key):
     monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
     monkeypatch.delattr(in_key_order, "expected_rows")  # the rows are not exchanged after the join
     names = key.split()
@@ -72,20 +77,16 @@ def test_files_of_a_load_have_separate_key_ranges(
     assert all(last <= first for (_, last), (first, _) in pairwise(ranges))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(
-    ("kind", "joined"),
-    [
-        ("small", "left l LEFT JOIN texts_small t ON l.s = t.s"),
-        ("second", "texts_second t RIGHT JOIN left l ON l.s = t.s"),
-        ("third", "texts_third t LEFT JOIN texts_third u ON u.s = t.w RIGHT JOIN left l ON l.s = t.s"),
-        ("large", "left l LEFT JOIN texts_large t ON l.s = t.s"),
-        ("inner", "left l JOIN texts_inner t ON l.s = t.s"),
-    ],
+@cases(
+    "kind, joined",
+    ("small", "left l LEFT JOIN texts_small t ON l.s = t.s"),
+    ("second", "texts_second t RIGHT JOIN left l ON l.s = t.s"),
+    ("third", "texts_third t LEFT JOIN texts_third u ON u.s = t.w RIGHT JOIN left l ON l.s = t.s"),
+    ("large", "left l LEFT JOIN texts_large t ON l.s = t.s"),
+    ("inner", "left l JOIN texts_inner t ON l.s = t.s"),
 )
 @pytest.mark.deep
-def test_a_foreign_key_join_has_separate_key_ranges(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, joined: str
-) -> None:
+def test_a_foreign_key_join_has_separate_key_ranges(lake, monkeypatch, kind, joined):
     """Rows are cut into ranges before outer look-ups in small tables, else after the look-ups."""
     monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
     if kind in ("small", "second"):

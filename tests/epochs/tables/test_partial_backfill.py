@@ -5,10 +5,10 @@ import shutil
 import pytest
 
 from lakehouse.errors.errors import DefinitionChanged, ForeignWriter, LakejoinError, NotLoaded
-from lakehouse.session import writing
 from pipelines import Pipeline
 from pipelines.cli import main
 from pipelines.epochs.views.partial_backfill import BadCondition
+from tests.killing import killed
 from tests.lake import JOIN, Lake, only
 
 FIRST = "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
@@ -95,15 +95,8 @@ def test_the_command_takes_a_condition(loaded: Lake, capsys: pytest.CaptureFixtu
 def test_an_epoch_that_was_killed_is_finished_before(loaded: Lake) -> None:
     lake, join = loaded, loaded.pipeline()
     lake.sql("INSERT INTO {left} VALUES (9, 'nine')")
-
-    def stop(when: str, what: str) -> None:
-        if when == "before" and what.startswith("merge"):
-            raise KeyboardInterrupt
-
-    writing.observers.append(stop)
-    with pytest.raises(KeyboardInterrupt):
+    with killed("merge"):
         join.run(lake.spark)
-    writing.observers.clear()
     assert only(join.backfill(lake.spark, where="k = 1")).changed == 0
     assert (9, "nine", None) in lake.rows()
     assert [row["step"] for row in lake.ledger()][-4:] == ["publishing", "committed"] * 2

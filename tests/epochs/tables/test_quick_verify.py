@@ -32,7 +32,6 @@ def pipeline(lake: Lake) -> Pipeline:
 
 
 def checksum(lake: Lake) -> Checksum | None:
-    """Return the checksum that the last epoch recorded."""
     row = [row for row in lake.ledger() if row["step"] == "committed"][-1]["checksum"]
     return None if row is None else Checksum(**row.asDict())
 
@@ -85,9 +84,7 @@ def test_every_epoch_moves_the_checksum_by_its_change_set(loaded: Lake, tmp_path
 
 @pytest.mark.parametrize("few_bytes", [True, False], ids=["rows", "checksums"])
 @pytest.mark.slow
-def test_backfills_take_the_checksum_anew(
-    loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few_bytes: bool
-) -> None:
+def test_backfills_take_the_checksum_anew(loaded, tmp_path, monkeypatch, few_bytes):
     lake = loaded.copy(tmp_path / "lake")
     if not few_bytes:
         monkeypatch.setattr(limits, "SMALL_BYTES", 0)
@@ -189,9 +186,7 @@ def test_a_join_that_has_not_run_has_no_checksum(spark: SparkSession, tmp_path: 
 
 
 @pytest.mark.deep
-def test_a_load_that_another_run_finishes_meanwhile_has_its_checksum(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_load_that_another_run_finishes_meanwhile_has_its_checksum(spark, tmp_path, monkeypatch):
     """Delta skips the second append, so that nothing observes its rows."""
     lake, real = Lake(spark, tmp_path), load.append
     lake.create("left", COLUMNS, "(1, 2.0, NULL)")
@@ -208,9 +203,7 @@ def test_a_load_that_another_run_finishes_meanwhile_has_its_checksum(
 
 
 @pytest.mark.deep
-def test_an_epoch_that_is_published_meanwhile_is_not_taken_for_a_fault(
-    loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_epoch_that_is_published_meanwhile_is_not_taken_for_a_fault(loaded, tmp_path, monkeypatch):
     lake = loaded.copy(tmp_path / "lake")
     lake.sql("UPDATE {left} SET v = 1 WHERE k = 7")
     real = checksum_of

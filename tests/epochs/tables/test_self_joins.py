@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 from lakehouse.errors.errors import BufferFull
 from pipelines import Pipeline
 from tests.epochs.lookup.clicks import commit_at
-from tests.epochs.window.test_windows import Streams, killed_before, large_ways, never_alone_and_joined, oracle_of
+from tests.epochs.window.test_windows import Streams, large_ways, never_alone_and_joined, oracle_of
+from tests.killing import killed
 from tests.lake import only
 
 SOURCES: dict[str, Any] = {"visits": {"key": "id", "kind": "stream", "watermarks": {"t": "5 minutes"}}}
@@ -26,14 +27,12 @@ class Visits(Streams):
     """A stream of rows with a key and a time, given as minutes after noon."""
 
     def visit(self, *rows: tuple[int, str | None, int | None], second: int) -> None:
-        """Add rows as one commit, which happened at a time."""
         self.come("visits", *rows, second=second)
 
     def self_join(self, optimizations: Any = "all", sql: str = JOIN, **options: Any) -> Pipeline:
         return self.pipeline(sql, SOURCES, beside={"optimizations": optimizations}, **options)
 
     def waiting(self) -> list[tuple[int, int]]:
-        """Give the side and the id of each row that waits."""
         rows = self.spark.sql(f"SELECT _side, coalesce(left_row, right_row).id FROM {self.state}").collect()
         return sorted((row[0], row[1]) for row in rows)
 
@@ -52,12 +51,10 @@ def visits(spark: SparkSession, tmp_path: Path) -> Visits:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("how", ["inner", pytest.param("full", marks=pytest.mark.slow)])
-def test_with_one_store_or_two_and_switched_at_random_it_is_what_the_oracle_says(
-    visits: Visits, how: str, seed: int, few: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_with_one_store_or_two_and_switched_at_random_it_is_what_the_oracle_says(visits, how, seed, few, monkeypatch):
     """One commit is one position: its right rows meet the left rows stored at it, each row itself among them."""
     if not few:
         large_ways(monkeypatch)
@@ -104,7 +101,7 @@ def test_a_killed_run_is_finished_and_the_rule_may_have_changed_meanwhile(visits
     spark = visits.spark
     visits.self_join("none").run(spark)
     visits.visit((1, "a", 0), (2, "b", 1), second=10)
-    with killed_before("load result"):
+    with killed("load result"):
         visits.self_join("all").run(spark)
     visits.visit((3, "a", 4), second=20)
     visits.self_join("none").run(spark)
@@ -146,7 +143,7 @@ def test_one_store_halves_what_waits_and_what_is_read(visits: Visits) -> None:
     sql = JOIN.replace("10 MINUTES", "20 MINUTES")
     counts = {}
     for rule in ("none", "all"):
-        lake = Visits(spark, visits.copy(visits.folder.parent / f"with_{rule}").folder)
+        lake = visits.copy(visits.folder.parent / f"with_{rule}")
         lake.self_join(rule, sql).run(spark)
         lake.visit(*((n, "abcd"[n % 4], n % 10) for n in range(1, 41)), second=10)
         report = only(lake.self_join(rule, sql).run(spark))

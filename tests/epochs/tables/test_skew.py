@@ -1,6 +1,5 @@
 """Values that very many rows have: what passes through the driver stays bounded, and the result is right."""
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow
@@ -18,8 +17,6 @@ HOT = 1_000
 
 
 class Driver:
-    """Counts the rows that pass through the driver, in either direction."""
-
     def __init__(self, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
         self.most = 0
         frames = type(spark.range(1))
@@ -47,9 +44,7 @@ class Driver:
         self.most = max(self.most, rows.num_rows if isinstance(rows, pyarrow.Table) else len(rows))
 
 
-def test_the_pairs_of_a_value_of_very_many_rows_do_not_pass_through_the_driver(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pairs_of_a_value_of_very_many_rows_do_not_pass_through_the_driver(spark, tmp_path, monkeypatch):
     """All rows of one side lose the value that they share with the other side: nearly a million pairs go."""
     lake = Lake(spark, tmp_path)
     for name, column, value in (("a", "aid", "v"), ("b", "bid", "w")):

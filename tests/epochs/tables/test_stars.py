@@ -8,6 +8,7 @@ from lakehouse.errors.errors import DuplicateKey, PipelineFileError
 from pipelines import Pipeline
 from pipelines.epochs.sources.lookups import Found, LookUps
 from pipelines.plan.values import EpochPlan
+from tests.cases import cases
 from tests.lake import KEYED, Lake, only
 
 STAR = """
@@ -52,12 +53,8 @@ def star(lake: Lake) -> Lake:
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize(
-    "most",
-    [
-        pytest.param(limits.ROWS_ON_DRIVER, id="through the driver"),
-        pytest.param(1, id="too much for the driver", marks=pytest.mark.slow),
-    ],
+@cases(
+    "most", pytest.param(limits.ROWS_ON_DRIVER, id="through the driver"), pytest.param(1, id="too much for the driver")
 )
 def test_a_star_moves_what_changed_in_all_of_its_tables(star: Lake, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """The result is the join, its feed the difference, by one commit, and no other table is written."""
@@ -94,9 +91,7 @@ def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake, monkeypatch: p
 
 
 @pytest.mark.parametrize(("changelog", "looked_up_again"), [(False, False), (True, True)])
-def test_one_scan_reads_what_changed_and_what_refers_to_it(
-    star: Lake, monkeypatch: pytest.MonkeyPatch, changelog: bool, looked_up_again: bool
-) -> None:
+def test_one_scan_reads_what_changed_and_what_refers_to_it(star, monkeypatch, changelog, looked_up_again):
     """A changed flight, one whose plane changed, one of both, null references and keys; a changelog needs more rows."""
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)  # so that rows are looked up as those of large tables are
     looked_up, real = list[int](), LookUps._with_keys
@@ -126,9 +121,7 @@ def test_one_scan_reads_what_changed_and_what_refers_to_it(
 
 @pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
 @pytest.mark.deep
-def test_a_changed_parent_that_is_there_twice_is_found_though_nothing_refers_to_it(
-    star: Lake, monkeypatch: pytest.MonkeyPatch, few: bool
-) -> None:
+def test_a_changed_parent_that_is_there_twice_is_found_though_nothing_refers_to_it(star, monkeypatch, few):
     """As design section 4 says: a key that is inserted or updated and that its source holds twice."""
     monkeypatch.setattr(EpochPlan, "via_driver", few)
     monkeypatch.setattr(limits, "SMALL_BYTES", 0)

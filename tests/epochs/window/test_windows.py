@@ -1,8 +1,7 @@
 """Joins of two streams through real Delta tables: what is added when, what waits, and what is kept exactly once."""
 
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -12,19 +11,14 @@ import pytest
 from pyspark.sql import DataFrameWriter, SparkSession
 
 from lakehouse import limits
-from lakehouse.errors.errors import (
-    BufferFull,
-    CannotContinue,
-    DefinitionChanged,
-    ForeignWriter,
-    PipelineFileError,
-)
-from lakehouse.session import session, writing
+from lakehouse.errors.errors import BufferFull, CannotContinue, DefinitionChanged, ForeignWriter, PipelineFileError
+from lakehouse.session import session
 from pipelines import Pipeline
 from pipelines.epochs.publish import publish
 from pipelines.epochs.window import ordered_rows
 from tests.epochs.lookup.clicks import commit_at
 from tests.joins.oracle import Bound, Oracle
+from tests.killing import killed
 from tests.lake import Lake, only
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -40,7 +34,6 @@ class Streams(Lake):
     """Two streams of rows with a key and a time, given as minutes after noon."""
 
     def come(self, name: str, *rows: tuple[int, str | None, int | None], second: float | None = None) -> None:
-        """Add rows as one commit, which happened at a time."""
         listed = ", ".join(
             f"({number}, {'NULL' if key is None else repr(key)}, {at(minute)})" for number, key, minute in rows
         )
@@ -53,17 +46,14 @@ class Streams(Lake):
         return self.pipeline(sql, given, **options)
 
     def found(self) -> list[tuple[Any, ...]]:
-        """Give the rows of the result without what lakejoin adds."""
         return [row[:-4] for row in self.rows()]
 
     def waits(self) -> list[int]:
-        """Give the ids of the rows that wait, sorted."""
         rows = self.spark.sql(f"SELECT coalesce(left_row, right_row).id FROM {self.at('result__state')}").collect()
         return sorted(row[0] for row in rows)
 
 
 def at(minute: int | None) -> str:
-    """Write a time as SQL."""
     return "NULL" if minute is None else f"TIMESTAMP'{(NOON + timedelta(minutes=minute)).isoformat()}'"
 
 
@@ -79,8 +69,7 @@ def _streams(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> S
 
 @pytest.fixture
 def streams(_streams: Streams, tmp_path: Path) -> Streams:
-    """Give a lake with two empty streams."""
-    return Streams(_streams.spark, _streams.copy(tmp_path / "streams").folder)
+    return _streams.copy(tmp_path / "streams")
 
 
 @pytest.mark.fast
@@ -124,13 +113,9 @@ def test_the_fault_tolerance_example_of_the_hazelcast_design(streams: Streams) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "few", [pytest.param(True, marks=pytest.mark.slow), False], ids=["through the driver", "through the stage"]
-)
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-def test_epochs_cut_at_random_are_what_the_oracle_says(
-    streams: Streams, seed: int, few: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_epochs_cut_at_random_are_what_the_oracle_says(streams, seed, few, monkeypatch):
     """Commits of both streams in turn; a run now and then; what waits and what was added are the oracle's."""
     if not few:
         large_ways(monkeypatch)
@@ -175,12 +160,10 @@ def large_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CONSTANT_POSITIONS", 0)
 
 
-@pytest.mark.parametrize("is_in_order", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("is_in_order", [True, False])
+@pytest.mark.parametrize("few", [True, False])
 @pytest.mark.slow
-def test_a_first_load_is_the_history_row_by_row_in_the_order_of_its_times(
-    streams: Streams, is_in_order: bool, few: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_load_is_the_history_row_by_row_in_the_order_of_its_times(streams, is_in_order, few, monkeypatch):
     """Rows without a time come first, then by time, left before right; no watermark is looked up to see that."""
     if not few:
         large_ways(monkeypatch)
@@ -204,9 +187,7 @@ def test_a_first_load_is_the_history_row_by_row_in_the_order_of_its_times(
 
 
 @pytest.mark.slow
-def test_an_append_that_upkeep_of_the_table_disturbed_is_tried_again(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_append_that_upkeep_of_the_table_disturbed_is_tried_again(streams, monkeypatch):
     """OPTIMIZE rewrote what the state replaces: nobody wrote to it, so the same rows are written once more."""
     spark, join, tried = streams.spark, streams.join(), []
     join.run(spark)
@@ -222,22 +203,6 @@ def test_an_append_that_upkeep_of_the_table_disturbed_is_tried_again(
     monkeypatch.setattr(publish, "append", disturbed)
     assert only(join.run(spark)).counts["buffered"] == 1
     assert (tried, streams.waits()) == (["result__state"] * 2, [1])
-
-
-@contextmanager
-def killed_before(write: str) -> Iterator[None]:
-    """Stop what runs before a write whose name begins so."""
-
-    def stop(when: str, what: str) -> None:
-        if when == "before" and f"{what} ".startswith(f"{write} "):
-            raise KeyboardInterrupt
-
-    writing.observers.append(stop)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            yield
-    finally:
-        writing.observers.remove(stop)
 
 
 def oracle_of(how: str, of_left: Callable[[Any], bool] = lambda values: True) -> Oracle:
@@ -270,7 +235,7 @@ def never_alone_and_joined(lake: Streams, result: str = "result") -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("few", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("few", [False, True])
 def test_equal_rows_are_rows_of_their_own(streams: Streams, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each meets and each stands alone; they differ by their number alone, in a first load of many rows too."""
     if not few:
@@ -366,9 +331,7 @@ def test_order_by_takes_rows_one_by_one_and_kafka_has_one_time(streams: Streams)
 
 
 @pytest.mark.slow
-def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(
-    streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(streams, monkeypatch):
     """Adaptive plans leave out a join with nothing and what lies below it: counts and clocks are there all the same."""
     monkeypatch.setitem(session.FIXED, "spark.sql.adaptive.enabled", "true")
     monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", -1)
@@ -420,10 +383,8 @@ def test_times_of_other_types_than_their_bounds_are_faults(streams: Streams) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("merged", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_an_epoch_that_is_let_go_puts_back_what_waited(
-    streams: Streams, merged: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("merged", [False, True])
+def test_an_epoch_that_is_let_go_puts_back_what_waited(streams, merged, monkeypatch):
     """The state was written, then somebody else wrote to the result: `--accept` goes on with the rows not yet taken."""
     if merged:
         large_ways(monkeypatch)
@@ -433,13 +394,13 @@ def test_an_epoch_that_is_let_go_puts_back_what_waited(
     join.run(spark)
     streams.come("right", (9, "a", 5), second=20)
 
-    with killed_before("load result"):
+    with killed("load result"):
         join.run(spark)
     assert streams.waits() == [1, 2, 9], "the state is ahead of the result"
     streams.sql("INSERT INTO {result} VALUES (77, 77, 1, 0, NULL, NULL)")
     with pytest.raises(CannotContinue):
         join.run(spark)
-    with killed_before("ledger: abandoned"):
+    with killed("ledger: abandoned"):
         join.backfill(spark, remedy="accept")
     assert streams.waits() == [1, 2], "put back already"
     with pytest.raises(ForeignWriter):  # before anything is written again
@@ -458,7 +419,7 @@ def test_an_epoch_whose_stage_lost_a_part_is_let_go_by_a_backfill(streams: Strea
     join.run(spark)
     streams.come("left", (1, "a", 0), second=10)
     streams.come("right", (9, "a", 5), second=20)
-    with killed_before("load result__state"):
+    with killed("load result__state"):
         join.run(spark)
     (stage,) = (streams.folder / "lake").glob("**/*-*/state")
     shutil.rmtree(stage)
@@ -581,9 +542,6 @@ def test_a_star_goes_on_without_a_new_column_and_what_waits_is_found_again(strea
         streams.sql(f"ALTER TABLE {{{name}}} ADD COLUMNS (more STRING)")
     streams.sql(f"INSERT INTO {{right}} VALUES (10, 'a', {at(5)}, 'm')")
     report = only(join.run(spark))
-    assert (report.counts["appended"], [line.split(":")[0] for line in report.details]) == (
-        1,
-        ["left gained `more`"],
-    )
+    assert (report.counts["appended"], [line.split(":")[0] for line in report.details]) == (1, ["left gained `more`"])
     assert [row[:2] for row in streams.rows()] == [(1, "a")]
     only(join.verify(spark))

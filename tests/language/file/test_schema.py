@@ -63,7 +63,6 @@ EXAMPLES = sorted(path for path in CONF.rglob("*.yml") if path.parent.name != "d
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_our_examples_fit(path):
-    """An editor has nothing to say about them."""
     assert complaints(path) == []
 
 
@@ -106,7 +105,6 @@ def test_optimizations_are_all_none_or_names_of_rules(value):
 
 
 def test_everything_is_described():
-    """An editor shows a text for each option."""
     parts = [SCHEMA, *SCHEMA["$defs"].values()]
     assert [
         name for part in parts for name, option in part["properties"].items() if not option.get("description")

@@ -5,6 +5,7 @@ import yaml
 
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.language import load
+from tests.cases import cases
 
 GOOD = {
     "pipeline": "p",
@@ -16,7 +17,6 @@ GOOD = {
 
 @pytest.fixture
 def read(tmp_path):
-    """Load a file with some options changed, and with values for its variables."""
 
     def load_with(variables=None, **options):
         path = tmp_path / "lakejoin.yml"
@@ -67,11 +67,8 @@ def test_a_variable_without_a_value_is_the_only_fault_of_its_option(read, monkey
     ]
 
 
-@pytest.mark.parametrize(
-    "written", ["${x}", "${var.}", "${var.a-b}", "${VAR.a}", "${env}", "${", "${var.x", "${ var.x }"]
-)
+@cases("written", "${x}", "${var.}", "${var.a-b}", "${VAR.a}", "${env}", "${", "${var.x", "${ var.x }")
 def test_what_looks_like_a_variable_and_is_none(read, written):
-    """Nothing is guessed."""
     ((path, problem),) = refusals(read, storage={"path": written})
     assert path == "storage.path"
     assert problem.endswith("is not a variable")

@@ -5,6 +5,7 @@ import pytest
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.language import Input, Link, Output, ResolvedQuery, Source, Step, bind, parse
 from pipelines.language.statement.statement import Produced
+from tests.cases import cases
 from tests.language.examples import COLUMNS, ODD, ON, bound, complaints, misfits, outputs, taken_apart
 
 LEFT = ["`f`.`Flight_ID`", "`f`.`carrier`", "`f`.`tailnum`", "`f`.`delay`", "`f`.`addr`", "`f`.`hops`"]
@@ -27,11 +28,7 @@ def test_a_whole_definition():
         members=(0, 1),
         links=(),
         where="NOT `f`.`carrier` IS NULL AND `f`.`hops`[0] > 1",
-        outputs=(
-            Output("late", "`f`.`delay`"),
-            Output("id", "`f`.`Flight_ID`"),
-            Output("State", "UPPER(`s`.`state`)"),
-        ),
+        outputs=(Output("late", "`f`.`delay`"), Output("id", "`f`.`Flight_ID`"), Output("State", "UPPER(`s`.`state`)")),
         key=("id",),
     )
 
@@ -46,14 +43,12 @@ def test_stars_take_the_order_of_the_tables():
     assert list(outputs(f"SELECT s.state, F.* {ON}").values()) == ["`s`.`state`", *LEFT]
 
 
-@pytest.mark.parametrize(
-    ("join", "key"),
-    [
-        ("JOIN", "`s`.`flight_id`"),
-        ("LEFT JOIN", "`s`.`flight_id`"),
-        ("RIGHT JOIN", "`f`.`Flight_ID`"),
-        ("FULL JOIN", "COALESCE(`s`.`flight_id`, `f`.`Flight_ID`)"),
-    ],
+@cases(
+    "join, key",
+    ("JOIN", "`s`.`flight_id`"),
+    ("LEFT JOIN", "`s`.`flight_id`"),
+    ("RIGHT JOIN", "`f`.`Flight_ID`"),
+    ("FULL JOIN", "COALESCE(`s`.`flight_id`, `f`.`Flight_ID`)"),
 )
 def test_using_merges_the_key(join, key):
     """The column of USING comes first and once, with the value of the side that is preserved."""
@@ -74,17 +69,15 @@ def test_using_comes_first_in_a_qualified_star_too():
     assert join.inputs[0].columns == ("k", "x")
 
 
-@pytest.mark.parametrize(
-    ("join", "items", "key"),
-    [
-        ("JOIN", "f.flight_id", "flight_id"),
-        ("JOIN", "s.flight_id AS id", "id"),
-        ("LEFT JOIN", "f.flight_id AS id, f.flight_id AS again", "id"),
-        ("RIGHT JOIN", "s.flight_id AS id, f.flight_id", "id"),
-        ("FULL JOIN", "coalesce(f.flight_id, s.flight_id) AS id", "id"),
-        ("FULL JOIN", "(Coalesce(s.flight_id, f.flight_id)) AS id", "id"),
-        ("FULL JOIN", "f.flight_id AS x, nvl(f.flight_id, s.flight_id) AS id", "id"),
-    ],
+@cases(
+    "join, items, key",
+    ("JOIN", "f.flight_id", "flight_id"),
+    ("JOIN", "s.flight_id AS id", "id"),
+    ("LEFT JOIN", "f.flight_id AS id, f.flight_id AS again", "id"),
+    ("RIGHT JOIN", "s.flight_id AS id, f.flight_id", "id"),
+    ("FULL JOIN", "coalesce(f.flight_id, s.flight_id) AS id", "id"),
+    ("FULL JOIN", "(Coalesce(s.flight_id, f.flight_id)) AS id", "id"),
+    ("FULL JOIN", "f.flight_id AS x, nvl(f.flight_id, s.flight_id) AS id", "id"),
 )
 def test_the_key_is_found_among_the_outputs(join, items, key):
     """It is the first output that has the key's value in every row."""
@@ -92,17 +85,15 @@ def test_the_key_is_found_among_the_outputs(join, items, key):
     assert bound(sql).key == (key,)
 
 
-@pytest.mark.parametrize(
-    ("join", "items", "needed"),
-    [
-        ("JOIN", "s.state", "f.flight_id"),
-        ("LEFT JOIN", "s.flight_id", "f.Flight_ID"),
-        ("LEFT JOIN", "coalesce(f.flight_id, s.flight_id) AS id", "f.Flight_ID"),
-        ("RIGHT JOIN", "f.flight_id", "s.flight_id"),
-        ("FULL JOIN", "f.flight_id", "coalesce(f.Flight_ID, s.flight_id) AS Flight_ID"),
-        ("FULL JOIN", "coalesce(f.flight_id, s.flight_id, 0) AS id", "coalesce(f.Flight_ID, s.flight_id) AS Flight_ID"),
-        ("JOIN", "f.flight_id + 0 AS id", "f.Flight_ID"),
-    ],
+@cases(
+    "join, items, needed",
+    ("JOIN", "s.state", "f.flight_id"),
+    ("LEFT JOIN", "s.flight_id", "f.Flight_ID"),
+    ("LEFT JOIN", "coalesce(f.flight_id, s.flight_id) AS id", "f.Flight_ID"),
+    ("RIGHT JOIN", "f.flight_id", "s.flight_id"),
+    ("FULL JOIN", "f.flight_id", "coalesce(f.Flight_ID, s.flight_id) AS Flight_ID"),
+    ("FULL JOIN", "coalesce(f.flight_id, s.flight_id, 0) AS id", "coalesce(f.Flight_ID, s.flight_id) AS Flight_ID"),
+    ("JOIN", "f.flight_id + 0 AS id", "f.Flight_ID"),
 )
 def test_a_dropped_key_is_named(join, items, needed):
     """A column that is null for some rows, or computed, is not the key."""
@@ -121,21 +112,19 @@ def test_composite_keys_keep_the_order_of_the_left():
     assert "without `l.number`" in fault
 
 
-@pytest.mark.parametrize(
-    ("items", "expression"),
-    [
-        ("f.addr.city", "`f`.`addr`.`city`"),
-        ("addr.city", "`f`.`addr`.`city`"),
-        ("ADDR.geo.x AS city", "`f`.`addr`.`geo`.`x`"),
-        ("f.addr.a.b.c.d AS city", "`f`.`addr`.`a`.`b`.`c`.`d`"),
-        ("addr.stops[0].city AS city", "`f`.`addr`.`stops`[0].`city`"),
-        ("f.hops[0] AS city", "`f`.`hops`[0]"),
-        (
-            "transform(hops, carrier -> carrier.x + f.delay) AS city",
-            "TRANSFORM(`f`.`hops`, `carrier` -> `carrier`.`x` + `f`.`delay`)",
-        ),
-        ("zip_with(hops, hops, (a, b) -> a + b) AS city", "ZIP_WITH(`f`.`hops`, `f`.`hops`, (`a`, `b`) -> `a` + `b`)"),
-    ],
+@cases(
+    "items, expression",
+    ("f.addr.city", "`f`.`addr`.`city`"),
+    ("addr.city", "`f`.`addr`.`city`"),
+    ("ADDR.geo.x AS city", "`f`.`addr`.`geo`.`x`"),
+    ("f.addr.a.b.c.d AS city", "`f`.`addr`.`a`.`b`.`c`.`d`"),
+    ("addr.stops[0].city AS city", "`f`.`addr`.`stops`[0].`city`"),
+    ("f.hops[0] AS city", "`f`.`hops`[0]"),
+    (
+        "transform(hops, carrier -> carrier.x + f.delay) AS city",
+        "TRANSFORM(`f`.`hops`, `carrier` -> `carrier`.`x` + `f`.`delay`)",
+    ),
+    ("zip_with(hops, hops, (a, b) -> a + b) AS city", "ZIP_WITH(`f`.`hops`, `f`.`hops`, (`a`, `b`) -> `a` + `b`)"),
 )
 def test_fields_and_lambdas(items, expression):
     """A name is a column first, then a field of it; a lambda's parameter is neither."""
@@ -150,27 +139,25 @@ def test_an_alias_comes_before_a_column_of_that_name():
     assert [output.expression for output in join.outputs] == ["`f`.`k`", "`f`.`x`", "`g`.`f`.`y`"]
 
 
-@pytest.mark.parametrize(
-    ("items", "named"),
-    [
-        ("f.dealy", "flights has no column `dealy` | did you mean `delay`?"),
-        ("g.delay", "unknown input `g` | the inputs are `f` and `s`"),
-        ("flights.delay", "unknown input `flights`"),
-        ("g.*", "unknown input `g`"),
-        ("sttae", "neither flights nor status has a column `sttae` | did you mean `state`?"),
-        ("flight_id AS id", "`flight_id` is a column of both sides | write `f.flight_id` or `s.flight_id`"),
-        ("user", "`user` does not depend on the rows alone"),
-        ("f.delay + 1", "`f.delay + 1` has no name | name it with AS"),
-        ("f.hops[0]", "has no name"),
-        ("s.flight_id", "two outputs are called `flight_id`"),
-        ("s.state AS DELAY, f.delay", "two outputs are called `delay` | give one an alias"),
-        ("s.state AS _change_type", "`_change_type` is a column of Delta's change feeds"),
-        ("s.state AS _Commit_Version", "`_Commit_Version` is a column of Delta's"),
-        ("s.state AS _commit_timestamp", "`_commit_timestamp` is a column of Delta's"),
-        ("s.* EXCEPT (nope)", "EXCEPT: `nope` is not a column that `*` selects"),
-        ("* EXCEPT (flight_id)", "EXCEPT: `flight_id` is a column of both sides"),
-        ("s.* EXCEPT (s.flight_id)", "EXCEPT: `s.flight_id`"),
-    ],
+@cases(
+    "items, named",
+    ("f.dealy", "flights has no column `dealy` | did you mean `delay`?"),
+    ("g.delay", "unknown input `g` | the inputs are `f` and `s`"),
+    ("flights.delay", "unknown input `flights`"),
+    ("g.*", "unknown input `g`"),
+    ("sttae", "neither flights nor status has a column `sttae` | did you mean `state`?"),
+    ("flight_id AS id", "`flight_id` is a column of both sides | write `f.flight_id` or `s.flight_id`"),
+    ("user", "`user` does not depend on the rows alone"),
+    ("f.delay + 1", "`f.delay + 1` has no name | name it with AS"),
+    ("f.hops[0]", "has no name"),
+    ("s.flight_id", "two outputs are called `flight_id`"),
+    ("s.state AS DELAY, f.delay", "two outputs are called `delay` | give one an alias"),
+    ("s.state AS _change_type", "`_change_type` is a column of Delta's change feeds"),
+    ("s.state AS _Commit_Version", "`_Commit_Version` is a column of Delta's"),
+    ("s.state AS _commit_timestamp", "`_commit_timestamp` is a column of Delta's"),
+    ("s.* EXCEPT (nope)", "EXCEPT: `nope` is not a column that `*` selects"),
+    ("* EXCEPT (flight_id)", "EXCEPT: `flight_id` is a column of both sides"),
+    ("s.* EXCEPT (s.flight_id)", "EXCEPT: `s.flight_id`"),
 )
 def test_misfits_are_named(items, named):
     """Names that mean nothing, or too much, are faults with the nearest name."""
@@ -230,10 +217,7 @@ def test_references_are_in_the_order_in_which_they_lead():
     """
     join = bound(sql)
     assert join.members == (2,)
-    assert join.links == (
-        Link(0, ("`f`.`tailnum`",), 2),
-        Link(1, ("`p`.`seats`", "`p`.`tailnum`"), 0),
-    )
+    assert join.links == (Link(0, ("`f`.`tailnum`",), 2), Link(1, ("`p`.`seats`", "`p`.`tailnum`"), 0))
     assert [step.how for step in join.steps] == ["inner", "inner"]
 
 
@@ -248,13 +232,11 @@ def test_one_source_may_be_two_inputs():
     assert [item.columns for item in join.inputs[1:]] == [("tailnum", "seats"), ("tailnum",)]
 
 
-@pytest.mark.parametrize(
-    ("on", "named"),
-    [
-        ("seats = p.tailnum", "`seats` is a column of planes itself | write an alias before each column"),
-        ("f.tailnum || s.state = p.tailnum", "each part of the key of planes must be taken from one other input"),
-        ("'x' = p.tailnum", "each part of the key of planes must be taken from one other input"),
-    ],
+@cases(
+    "on, named",
+    ("seats = p.tailnum", "`seats` is a column of planes itself | write an alias before each column"),
+    ("f.tailnum || s.state = p.tailnum", "each part of the key of planes must be taken from one other input"),
+    ("'x' = p.tailnum", "each part of the key of planes must be taken from one other input"),
 )
 def test_a_part_of_a_reference_is_over_one_input(on, named):
     """That of another one, as the columns show."""
@@ -268,13 +250,11 @@ PAIRED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("how", "on", "over"),
-    [
-        ("LEFT", "c.num = f.delay AND c.on_day = s.state", 0),
-        ("LEFT", "c.num = f.delay + 1 AND c.on_day = s.state", 1),
-        ("FULL", "c.on_day = s.state || 'x' AND c.num = f.delay", 0),
-    ],
+@cases(
+    "how, on, over",
+    ("LEFT", "c.num = f.delay AND c.on_day = s.state", 0),
+    ("LEFT", "c.num = f.delay + 1 AND c.on_day = s.state", 1),
+    ("FULL", "c.on_day = s.state || 'x' AND c.num = f.delay", 0),
 )
 def test_a_reference_with_parts_from_several_inputs_is_followed_through_one(how, on, over):
     """Rather through columns, which skip files, than through expressions."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import sqlglot
-import yaml
 
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.commands.explain import explain
@@ -14,27 +13,21 @@ from pipelines.language import PipelineFile, bind, fingerprint, load, parse, rea
 from pipelines.language.join.chains import chains_of
 from pipelines.language.sql import syntax
 from pipelines.language.statement import parse as statements
+from tests.cases import cases
 from tests.language.examples import COLUMNS, JOINS, SOURCES, complaints, misfits, refusals
+from tests.pipeline_files import content, write
 
 KEYS = {"a": "id", "b": "id", "p": "tail", "legs": ["day", "number"], "crews": ["num", "on_day"]}
 AB = "FROM a JOIN b ON a.id = b.id"
 
 
 def file(joins: dict[str, str], keys: dict[str, object] = KEYS) -> PipelineFile:
-    return PipelineFile.model_validate(
-        {
-            "pipeline": "p",
-            "storage": {"path": "lake"},
-            "sources": {name: {"key": key} for name, key in keys.items()},
-            "joins": {name: {"sql": sql} for name, sql in joins.items()},
-        }
-    )
+    return PipelineFile.model_validate(content(keys, joins, storage={"path": "lake"}))
 
 
 def faults(folder: Path, joins: dict[str, str]) -> list[str]:
-    """What `check` says of a file, place and problem of each fault."""
     path = folder / "lakejoin.yml"
-    path.write_text(yaml.safe_dump(file(joins).model_dump(by_alias=True, exclude_defaults=True), sort_keys=False))
+    write(path, KEYS, joins)
     try:
         load(path)
     except PipelineFileError as error:
@@ -47,29 +40,27 @@ def key(items: str, joined: str = AB) -> tuple[str, ...]:
     return statement_of(file({"x": f"SELECT {items} {joined}"}), "x").key
 
 
-@pytest.mark.parametrize(
-    ("items", "joined", "expected"),
-    [
-        ("a.id, b.v", AB, ("id",)),
-        ("b.id AS `The Id`, a.id AS x", AB, ("The Id",)),
-        ("ID", "FROM a JOIN b USING (id)", ("ID",)),
-        ("A.Id", AB, ("Id",)),
-        ("a.v, a.*", AB, ("id",)),
-        ("a.* EXCEPT (id), b.id AS other", AB, ("other",)),
-        ("b.*, a.id AS x", "FROM a LEFT JOIN b ON a.id = b.id", ("x",)),
-        ("a.*, b.id AS x", "FROM a RIGHT JOIN b ON a.id = b.id", ("x",)),
-        ("*", "FROM a FULL JOIN b USING (id)", ("id",)),
-        ("a.*, id AS x", "FROM a FULL JOIN b USING (id)", ("x",)),
-        ("nvl(b.id, a.id) AS x", "FROM a FULL JOIN b ON a.id = b.id", ("x",)),
-        ("p.*, a.id", "FROM a JOIN p ON a.t = p.tail", ("id",)),
-        ("*", "FROM a JOIN p USING (tail)", ("id",)),
-        ("on_day AS d, l.*", "FROM legs l JOIN crews c ON l.day = c.on_day AND l.number = c.num", ("d", "number")),
-        ("c.*, l.day", "FROM legs l LEFT JOIN crews c ON l.day = c.on_day AND l.number = c.num", None),
-        ("a.id.part AS id", AB, None),
-        ("a.id + 0 AS id", AB, None),
-        ("a.*", "FROM a FULL JOIN b ON a.id = b.id", None),
-        ("* EXCEPT (id)", "FROM a JOIN b USING (id)", None),
-    ],
+@cases(
+    "items, joined, expected",
+    ("a.id, b.v", AB, ("id",)),
+    ("b.id AS `The Id`, a.id AS x", AB, ("The Id",)),
+    ("ID", "FROM a JOIN b USING (id)", ("ID",)),
+    ("A.Id", AB, ("Id",)),
+    ("a.v, a.*", AB, ("id",)),
+    ("a.* EXCEPT (id), b.id AS other", AB, ("other",)),
+    ("b.*, a.id AS x", "FROM a LEFT JOIN b ON a.id = b.id", ("x",)),
+    ("a.*, b.id AS x", "FROM a RIGHT JOIN b ON a.id = b.id", ("x",)),
+    ("*", "FROM a FULL JOIN b USING (id)", ("id",)),
+    ("a.*, id AS x", "FROM a FULL JOIN b USING (id)", ("x",)),
+    ("nvl(b.id, a.id) AS x", "FROM a FULL JOIN b ON a.id = b.id", ("x",)),
+    ("p.*, a.id", "FROM a JOIN p ON a.t = p.tail", ("id",)),
+    ("*", "FROM a JOIN p USING (tail)", ("id",)),
+    ("on_day AS d, l.*", "FROM legs l JOIN crews c ON l.day = c.on_day AND l.number = c.num", ("d", "number")),
+    ("c.*, l.day", "FROM legs l LEFT JOIN crews c ON l.day = c.on_day AND l.number = c.num", None),
+    ("a.id.part AS id", AB, None),
+    ("a.id + 0 AS id", AB, None),
+    ("a.*", "FROM a FULL JOIN b ON a.id = b.id", None),
+    ("* EXCEPT (id)", "FROM a JOIN b USING (id)", None),
 )
 def test_what_keys_a_join_follows_from_its_select_list(items, joined, expected):
     """Aliases, stars, USING and coalesce; the first output that holds a part is it, and without one `check` says so."""
@@ -80,15 +71,13 @@ def test_what_keys_a_join_follows_from_its_select_list(items, joined, expected):
         assert key(items, joined) == expected
 
 
-@pytest.mark.parametrize(
-    ("sql", "kind"),
-    [
-        ("SELECT e.*, f.delay FROM enriched e LEFT JOIN flights f ON e.id = f.flight_id", "table-table"),
-        ("SELECT f.flight_id, e.seats FROM flights f LEFT JOIN enriched e ON f.next = e.id", "foreign-key"),
-        ("SELECT e.id, p.seats FROM enriched e JOIN planes p ON e.tail = p.tailnum", "foreign-key"),
-        ("SELECT d.*, l.miles FROM legs l RIGHT JOIN daily d ON l.day = d.on_day AND l.number = d.num", "table-table"),
-        ("SELECT e.id FROM enriched e JOIN flights f ON e.id = f.flight_id LEFT JOIN Enriched n ON n.id = f.x", "star"),
-    ],
+@cases(
+    "sql, kind",
+    ("SELECT e.*, f.delay FROM enriched e LEFT JOIN flights f ON e.id = f.flight_id", "table-table"),
+    ("SELECT f.flight_id, e.seats FROM flights f LEFT JOIN enriched e ON f.next = e.id", "foreign-key"),
+    ("SELECT e.id, p.seats FROM enriched e JOIN planes p ON e.tail = p.tailnum", "foreign-key"),
+    ("SELECT d.*, l.miles FROM legs l RIGHT JOIN daily d ON l.day = d.on_day AND l.number = d.num", "table-table"),
+    ("SELECT e.id FROM enriched e JOIN flights f ON e.id = f.flight_id LEFT JOIN Enriched n ON n.id = f.x", "star"),
 )
 def test_a_join_is_an_input_like_a_table(sql, kind):
     """It is joined on its inferred key, in each of the ways of a table."""
@@ -97,7 +86,6 @@ def test_a_join_is_an_input_like_a_table(sql, kind):
 
 
 def test_the_key_of_a_join_takes_the_order_of_what_it_is_joined_with():
-    """As that of a source does."""
     sql = "SELECT l.day, l.number FROM legs l JOIN daily d ON l.number = d.num AND l.day = d.on_day"
     statement = parse("j", sql, SOURCES, JOINS)
     assert (statement.sides[1].source, statement.sides[1].key) == ("daily", ("on_day", "num"))
@@ -217,14 +205,10 @@ def long_chain(folder: Path, length: int) -> Path:
         f"j{n}": f"SELECT l.*, r.v{n} FROM {name} l LEFT JOIN p r ON l.t{n} = r.tail"
         for n, name in enumerate(before, 1)
     }
-    content = file(joins).model_dump(by_alias=True, exclude_defaults=True)
-    path = folder / f"chain_of_{length}.yml"
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
-    return path
+    return write(folder / f"chain_of_{length}.yml", KEYS, joins)
 
 
 def counted(call: Callable[..., Any], name: str, counts: dict[str, int]) -> Callable[..., Any]:
-    """Make a function that counts its calls."""
 
     def counting(*args: Any, **options: Any) -> Any:
         counts[name] = counts.get(name, 0) + 1
@@ -233,9 +217,7 @@ def counted(call: Callable[..., Any], name: str, counts: dict[str, int]) -> Call
     return counting
 
 
-def test_a_chain_is_explained_with_one_parse_for_each_statement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chain_is_explained_with_one_parse_for_each_statement(tmp_path, monkeypatch):
     """What a statement costs must not depend on how many others its file has."""
     counts: dict[str, int] = {}
     for module, name in ((sqlglot, "parse"), (statements, "examine_select")):
@@ -259,26 +241,20 @@ def reading(sql: str) -> Any:
     return statement_of(file({**PAIRS, "x": sql}), "x")
 
 
-@pytest.mark.parametrize(
-    ("sql", "null_safe", "may_be_absent"),
-    [
-        ("SELECT r.*, b.w FROM r JOIN b ON r.v = b.id", (), True),
-        ("SELECT t.*, b.w FROM t JOIN b ON t.v = b.id", (), False),
-        ("SELECT l.day, l.number, r.v FROM legs l JOIN r ON l.x = r.id AND l.y = r.tail", (), False),
-        ("SELECT l.day, l.number, r.v FROM legs l JOIN r ON l.x <=> r.id AND r.tail = l.y", (0,), False),
-        ("SELECT l.day, l.number, r.v FROM legs l JOIN r ON r.tail <=> l.y AND r.id <=> l.x", (0, 1), False),
-        ("SELECT l.day, l.number, t.v FROM legs l JOIN t ON t.tail <=> l.y AND t.id <=> l.x", (), False),
-        ("SELECT l.day, l.number, r.v FROM r RIGHT JOIN legs l ON l.x = r.id AND r.tail <=> l.y", (1,), False),
-        (
-            "SELECT l.day, l.number, r.v FROM legs l JOIN r ON l.x <=> r.id AND r.tail <=> l.y AND l.x = r.id",
-            (1,),
-            False,
-        ),
-        ("SELECT r.id, r.tail, s.v FROM r JOIN s ON r.id = s.id AND r.tail = s.tail", (), True),
-        ("SELECT r.id, r.tail, t.v FROM r JOIN t ON r.id = t.id AND r.tail <=> t.tail", (), True),
-        ("SELECT r.id, r.tail, b.id AS other FROM r JOIN b ON r.v = b.w", (), True),
-        ("SELECT t.id, t.tail, b.id AS other FROM t JOIN b ON t.v = b.w", (), False),
-    ],
+@cases(
+    "sql, null_safe, may_be_absent",
+    ("SELECT r.*, b.w FROM r JOIN b ON r.v = b.id", (), True),
+    ("SELECT t.*, b.w FROM t JOIN b ON t.v = b.id", (), False),
+    ("SELECT l.day, l.number, r.v FROM legs l JOIN r ON l.x = r.id AND l.y = r.tail", (), False),
+    ("SELECT l.day, l.number, r.v FROM legs l JOIN r ON l.x <=> r.id AND r.tail = l.y", (0,), False),
+    ("SELECT l.day, l.number, r.v FROM legs l JOIN r ON r.tail <=> l.y AND r.id <=> l.x", (0, 1), False),
+    ("SELECT l.day, l.number, t.v FROM legs l JOIN t ON t.tail <=> l.y AND t.id <=> l.x", (), False),
+    ("SELECT l.day, l.number, r.v FROM r RIGHT JOIN legs l ON l.x = r.id AND r.tail <=> l.y", (1,), False),
+    ("SELECT l.day, l.number, r.v FROM legs l JOIN r ON l.x <=> r.id AND r.tail <=> l.y AND l.x = r.id", (1,), False),
+    ("SELECT r.id, r.tail, s.v FROM r JOIN s ON r.id = s.id AND r.tail = s.tail", (), True),
+    ("SELECT r.id, r.tail, t.v FROM r JOIN t ON r.id = t.id AND r.tail <=> t.tail", (), True),
+    ("SELECT r.id, r.tail, b.id AS other FROM r JOIN b ON r.v = b.w", (), True),
+    ("SELECT t.id, t.tail, b.id AS other FROM t JOIN b ON t.v = b.w", (), False),
 )
 def test_nulls_in_a_key_are_known_to_those_that_read_it(sql, null_safe, may_be_absent):
     """`<=>` with a part of a key that is never null means `=`; elsewhere null is a value of a reference."""
@@ -287,14 +263,12 @@ def test_nulls_in_a_key_are_known_to_those_that_read_it(sql, null_safe, may_be_a
     assert [link.null_safe for link in statement.keys.links if link.null_safe] == ([null_safe] if null_safe else [])
 
 
-@pytest.mark.parametrize(
-    ("on", "told"),
-    [
-        ("r.id = s.id AND r.tail = s.tail", "two rows for one key"),
-        ("r.id <=> s.id AND r.tail = s.tail", "two rows for one key"),
-        ("r.id <=> s.id AND r.tail <=> s.tail AND r.id = s.id", "two rows for one key"),
-        ("r.id <=> s.id AND s.tail <=> r.tail", ""),
-    ],
+@cases(
+    "on, told",
+    ("r.id = s.id AND r.tail = s.tail", "two rows for one key"),
+    ("r.id <=> s.id AND r.tail = s.tail", "two rows for one key"),
+    ("r.id <=> s.id AND r.tail <=> s.tail AND r.id = s.id", "two rows for one key"),
+    ("r.id <=> s.id AND s.tail <=> r.tail", ""),
 )
 def test_a_full_join_of_keys_with_nulls_compares_them_by_value(on, told):
     sql = f"SELECT coalesce(r.id, s.id) AS id, coalesce(r.tail, s.tail) AS tail, r.v FROM r FULL JOIN s ON {on}"
@@ -321,10 +295,7 @@ def test_it_is_explained_what_nulls_in_a_key_say():
 @pytest.mark.parametrize("kind", ["s", "t"])
 def test_a_stream_that_looks_up_nulls_is_explained(kind):
     keys = {**KEYS, "x": {"key": "nr", "kind": "stream"}}
-    sources = {name: key if isinstance(key, dict) else {"key": key} for name, key in keys.items()}
     sql = f"SELECT x.nr, r.v FROM x LEFT JOIN {kind} r ON x.id = r.id AND x.tail <=> r.tail"
-    joins = {name: {"sql": each} for name, each in {**PAIRS, "found": sql}.items()}
-    content = {"pipeline": "p", "storage": {"path": "lake"}, "sources": sources, "joins": joins}
-    notes = explain(PipelineFile.model_validate(content), "found").notes
+    notes = explain(file({**PAIRS, "found": sql}, keys), "found").notes
     assert any("a null key matches nothing" in note for note in notes)
     assert any(f"a null in the key of {kind} says which side a row lacks" in note for note in notes) == (kind == "s")

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from pipelines.commands.explain import explain
 from pipelines.language import (
     PipelineFile,
@@ -15,6 +13,7 @@ from pipelines.language import (
     load,
 )
 from pipelines.language.sql.syntax import read_expression
+from tests.cases import cases
 from tests.language.examples import complaints
 
 SQL = "SELECT o.*, c.name FROM orders o LEFT JOIN customers c ON o.customer = c.id"
@@ -53,17 +52,15 @@ def test_the_ktables_of_joins_are_named_once_in_the_order_of_the_file():
     assert changelogs(made, []) == []
 
 
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ("op = 'd'", "`op` = 'd'"),
-        ("OP = 'd' -- said by the connector", "`op` = 'd'"),
-        ("orders.op = 'd' OR customer IS NULL", "`op` = 'd' OR `customer` IS NULL"),
-        ("After.deleted.at IS NOT NULL", "NOT `after`.`deleted`.`at` IS NULL"),
-        ("exists(tags, tag -> tag = op)", "EXISTS(`tags`, `tag` -> `tag` = `op`)"),
-        ("get_json_object(op, '$.x') = 'd'", "GET_JSON_OBJECT(`op`, '$.x') = 'd'"),
-        (None, "false"),
-    ],
+@cases(
+    "written, read",
+    ("op = 'd'", "`op` = 'd'"),
+    ("OP = 'd' -- said by the connector", "`op` = 'd'"),
+    ("orders.op = 'd' OR customer IS NULL", "`op` = 'd' OR `customer` IS NULL"),
+    ("After.deleted.at IS NOT NULL", "NOT `after`.`deleted`.`at` IS NULL"),
+    ("exists(tags, tag -> tag = op)", "EXISTS(`tags`, `tag` -> `tag` = `op`)"),
+    ("get_json_object(op, '$.x') = 'd'", "GET_JSON_OBJECT(`op`, '$.x') = 'd'"),
+    (None, "false"),
 )
 def test_a_tombstone_is_an_expression_over_the_columns(written, read):
     """Names are resolved as Spark does, case aside; without one no row deletes."""
@@ -73,26 +70,24 @@ def test_a_tombstone_is_an_expression_over_the_columns(written, read):
     assert bound.columns == ("order_id", "Seq", "op", "customer", "after", "tags"), "the key first"
 
 
-@pytest.mark.parametrize(
-    ("written", "named"),
-    [
-        ("SELECT op", "near `SELECT`"),
-        ("(SELECT max(op) FROM x) = 'd'", "subqueries"),
-        ("op = 'd', true", "near `,`"),
-        ("op = 'd'; op = 'x'", "2 expressions"),
-        ("op = 'd'; DROP TABLE x", "near `DROP`"),
-        ("op = 'd' FROM x", "near `FROM`"),
-        ("op AS x", "near `AS`"),
-        ("max(op) = 'd'", "`max` is an aggregate"),
-        ("rand() > 0.5", "`rand` does not depend on the rows alone"),
-        ("seen < current_date", "`current_date` does not depend on the rows alone"),
-        ("lookup(op)", "`lookup` is not among the deterministic functions"),
-        ("row_number() OVER (ORDER BY op) > 1", "window functions"),
-        ("op = ${var.op}", "variables are not allowed in SQL"),
-        ("op = 'd", "is a quote or a backtick left open?"),
-        ("op =", "something is missing after `=`"),
-        (" ", "0 expressions"),
-    ],
+@cases(
+    "written, named",
+    ("SELECT op", "near `SELECT`"),
+    ("(SELECT max(op) FROM x) = 'd'", "subqueries"),
+    ("op = 'd', true", "near `,`"),
+    ("op = 'd'; op = 'x'", "2 expressions"),
+    ("op = 'd'; DROP TABLE x", "near `DROP`"),
+    ("op = 'd' FROM x", "near `FROM`"),
+    ("op AS x", "near `AS`"),
+    ("max(op) = 'd'", "`max` is an aggregate"),
+    ("rand() > 0.5", "`rand` does not depend on the rows alone"),
+    ("seen < current_date", "`current_date` does not depend on the rows alone"),
+    ("lookup(op)", "`lookup` is not among the deterministic functions"),
+    ("row_number() OVER (ORDER BY op) > 1", "window functions"),
+    ("op = ${var.op}", "variables are not allowed in SQL"),
+    ("op = 'd", "is a quote or a backtick left open?"),
+    ("op =", "something is missing after `=`"),
+    (" ", "0 expressions"),
 )
 def test_what_is_no_tombstone(written, named):
     """The vocabulary is that of statements, and one expression is all there is."""
@@ -128,7 +123,6 @@ def test_what_tells_which_rows_count_is_part_of_the_definitions():
 
 
 def test_the_definitions_are_stable():
-    """They are written to ledgers."""
     assert (fingerprint(file(), "j"), changelog_fingerprint(file(), "orders")) == (
         "1c253c1512137152",
         "0dc08b9d822d7789",

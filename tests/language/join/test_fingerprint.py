@@ -4,6 +4,7 @@ import pytest
 
 from pipelines.language import PipelineFile, fingerprint
 from pipelines.language.file.options import RULES
+from tests.cases import cases
 
 SQL = "SELECT f.*, upper(s.state) AS state FROM flights f JOIN status s ON f.id = s.id WHERE f.delay > 1"
 
@@ -25,14 +26,12 @@ def test_it_is_stable():
     assert fingerprint(file(), "j") == "1b40d6d8ca07bc38"
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
-    [
-        SQL.replace(" ", "\n  "),
-        SQL.lower(),
-        SQL.replace(" JOIN", " /* a */ INNER JOIN") + " -- b\n;",
-        SQL.replace("flights f", "flights AS `f`").replace("s.state", "s.`state`"),
-    ],
+    SQL.replace(" ", "\n  "),
+    SQL.lower(),
+    SQL.replace(" JOIN", " /* a */ INNER JOIN") + " -- b\n;",
+    SQL.replace("flights f", "flights AS `f`").replace("s.state", "s.`state`"),
 )
 def test_layout_does_not_count(sql):
     """White space, comments, keyword case, quotes that are not needed."""
@@ -58,21 +57,19 @@ def test_optimizations_do_not_count(optimizations):
     assert len({fingerprint(one, "j") for one in made}) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
-    [
-        file(SQL.replace("> 1", "> 2")),
-        file(SQL.replace("upper", "lower")),
-        file(SQL.replace("AS state", "AS State")),
-        file(SQL.replace("JOIN", "LEFT JOIN")),
-        file(SQL.replace("f.*, upper(s.state) AS state", "upper(s.state) AS state, f.*")),
-        file(SQL.replace("ON f.id = s.id", "USING (id)")),
-        file(timezone="Europe/Oslo"),
-        file(flights={"path": "elsewhere"}),
-        file(flights={"table": "main.a.flights"}),
-        file(storage={"path": "other"}),
-        file(storage={"schema": "lake", "stage": "/s"}),
-    ],
+    file(SQL.replace("> 1", "> 2")),
+    file(SQL.replace("upper", "lower")),
+    file(SQL.replace("AS state", "AS State")),
+    file(SQL.replace("JOIN", "LEFT JOIN")),
+    file(SQL.replace("f.*, upper(s.state) AS state", "upper(s.state) AS state, f.*")),
+    file(SQL.replace("ON f.id = s.id", "USING (id)")),
+    file(timezone="Europe/Oslo"),
+    file(flights={"path": "elsewhere"}),
+    file(flights={"table": "main.a.flights"}),
+    file(storage={"path": "other"}),
+    file(storage={"schema": "lake", "stage": "/s"}),
 )
 def test_what_defines_the_result_counts(other):
     """Statement, time zone, and where the sources lie."""

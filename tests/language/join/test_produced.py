@@ -5,6 +5,7 @@ import pytest
 from pipelines.language import Source, Statement, Time, Watermark, bind, parse
 from pipelines.language.statement.outputs import carried, produced
 from pipelines.language.statement.statement import UPSTREAM, Produced
+from tests.cases import cases
 from tests.language.examples import complaints
 
 MINUTE = 60_000_000
@@ -33,19 +34,17 @@ def times(sql: str, joins: dict[str, Produced] | None = None) -> list[tuple[str,
     return [(output, f"{statement.sides[time.input].alias}.{time.column}") for output, time in carried(statement)]
 
 
-@pytest.mark.parametrize(
-    ("items", "expected"),
-    [
-        ("o.id, o.placed", [("placed", "o.Placed")]),
-        ("O.PLACED AS `when`, placed AS again", [("when", "o.Placed"), ("again", "o.Placed")]),
-        ("o.*", [("Placed", "o.Placed"), ("paid", "o.paid")]),
-        ("* EXCEPT (shop, PLACED)", [("paid", "o.paid")]),
-        ("o.* EXCEPT (paid), s.*", [("Placed", "o.Placed")]),
-        ("o.id, s.name, s.opened", []),
-        ("o.id, o.placed + INTERVAL 1 DAY AS later, date_trunc('hour', o.paid) AS hour", []),
-        ("o.id, (o.placed) AS bracketed, CAST(o.paid AS TIMESTAMP) AS cast", []),
-        ("o.id, o.placed.seconds AS part, s.placed AS other", []),
-    ],
+@cases(
+    "items, expected",
+    ("o.id, o.placed", [("placed", "o.Placed")]),
+    ("O.PLACED AS `when`, placed AS again", [("when", "o.Placed"), ("again", "o.Placed")]),
+    ("o.*", [("Placed", "o.Placed"), ("paid", "o.paid")]),
+    ("* EXCEPT (shop, PLACED)", [("paid", "o.paid")]),
+    ("o.* EXCEPT (paid), s.*", [("Placed", "o.Placed")]),
+    ("o.id, s.name, s.opened", []),
+    ("o.id, o.placed + INTERVAL 1 DAY AS later, date_trunc('hour', o.paid) AS hour", []),
+    ("o.id, (o.placed) AS bracketed, CAST(o.paid AS TIMESTAMP) AS cast", []),
+    ("o.id, o.placed.seconds AS part, s.placed AS other", []),
 )
 def test_a_stream_that_looks_up_passes_on_the_times_that_it_selects(items, expected):
     """All of them: nothing waits. Only a plain column has the watermark of its input."""
@@ -84,16 +83,14 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize(
-    ("items", "expected"),
-    [
-        ("t", ()),
-        ("*", ()),
-        ("t AS x, a.x AS y", ()),
-        ("a.t", ("t",)),
-        ("b.*", ("T",)),
-        ("a.t AS x, b.t AS y", ("x", "y")),
-    ],
+@cases(
+    "items, expected",
+    ("t", ()),
+    ("*", ()),
+    ("t AS x, a.x AS y", ()),
+    ("a.t", ("t",)),
+    ("b.*", ("T",)),
+    ("a.t AS x, b.t AS y", ("x", "y")),
 )
 @pytest.mark.parametrize("how", ["", "LEFT", "RIGHT", "FULL"])
 def test_a_merged_column_of_using_carries_none(how, items, expected):
@@ -113,12 +110,10 @@ def test_a_join_of_tables_gives_its_key():
     assert (reader.sides[0].kind, reader.sides[0].is_result, produced(reader, tables)) == ("join", False, made)
 
 
-@pytest.mark.parametrize(
-    ("sql", "added"),
-    [
-        (f"SELECT o.id {TABLE}", ("_epoch", "_position")),
-        (f"SELECT o.id {INNER}", ("_epoch", "_position", "_left_row", "_right_row")),
-    ],
+@cases(
+    "sql, added",
+    (f"SELECT o.id {TABLE}", ("_epoch", "_position")),
+    (f"SELECT o.id {INNER}", ("_epoch", "_position", "_left_row", "_right_row")),
 )
 def test_a_result_that_is_a_stream_says_so_and_has_the_columns_that_were_added(sql, added):
     """It has no key; the added columns are of no use to a statement."""
@@ -200,16 +195,14 @@ def test_the_definition_has_what_is_given_and_what_goes_on():
     assert three.carried == (("Q", 0), ("seen", 3))
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
-    [
-        f"SELECT o.id, O.PLACED AS x, o.paid AS y, s.* {TABLE}",
-        f"SELECT o.* EXCEPT (shop) {TABLE}",
-        f"SELECT o.*, d.at AS z, d.seen AS w {INNER}",
-        f"SELECT placed, at AS b {INNER}",
-        f"SELECT o.id AS x, d.id AS y {INNER}",
-        "SELECT u.id, s.shop FROM untimed u JOIN shops s ON u.id = s.shop",
-    ],
+    f"SELECT o.id, O.PLACED AS x, o.paid AS y, s.* {TABLE}",
+    f"SELECT o.* EXCEPT (shop) {TABLE}",
+    f"SELECT o.*, d.at AS z, d.seen AS w {INNER}",
+    f"SELECT placed, at AS b {INNER}",
+    f"SELECT o.id AS x, d.id AS y {INNER}",
+    "SELECT u.id, s.shop FROM untimed u JOIN shops s ON u.id = s.shop",
 )
 def test_what_shows_without_a_schema_is_what_the_definition_carries(sql):
     """The same outputs, whatever case the file writes them in."""

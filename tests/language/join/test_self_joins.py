@@ -15,7 +15,9 @@ from pipelines.language import (
     bind,
     parse,
 )
+from tests.cases import cases
 from tests.language.examples import complaints
+from tests.pipeline_files import content
 
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
@@ -42,13 +44,8 @@ def bound(sql: str, sources: dict[str, Source]) -> ResolvedQuery:
 
 
 def told(sql: str, sources: dict[str, Source]) -> str:
-    content = {
-        "pipeline": "p",
-        "storage": {"path": "lake"},
-        "sources": {name: source.model_dump() for name, source in sources.items()},
-        "joins": {"j": {"sql": sql}},
-    }
-    return " ".join(explain(PipelineFile.model_validate(content), "j").text().split())
+    file = content({name: source.model_dump() for name, source in sources.items()}, {"j": sql})
+    return " ".join(explain(PipelineFile.model_validate(file), "j").text().split())
 
 
 @pytest.mark.parametrize("join", HOWS)
@@ -69,7 +66,6 @@ def test_both_sides_have_the_columns_that_either_uses(join, sources, right):
 
 
 def test_streams_that_are_not_one_have_the_columns_that_they_use():
-    """Nothing is read for the other side's sake."""
     sources = {"departures": stream(), "starts": stream()}
     found = bound(consecutive(right="starts"), sources)
     assert [item.columns for item in found.inputs] == [("tailnum", "t", "dest"), ("id", "tailnum", "t")]
@@ -120,23 +116,20 @@ def test_a_column_without_alias_could_be_of_either_side(column):
 
 
 def test_an_unknown_column_is_told_once():
-    """There is one table that could have it."""
     (fault,) = complaints(lambda: bound(consecutive(items="a.id, destt"), ONE))
     assert fault == "departures has no column `destt` | did you mean `dest`?"
 
 
-@pytest.mark.parametrize(
+@cases(
     "options",
-    [
-        {"watermarks": {"t": "10 minutes"}},
-        {"watermarks": {"t": "15 minutes", "crew": "15 minutes"}},
-        {"order_by": "id"},
-        {"null_value": "dest IS NULL"},
-        {"ignore_changes": True},
-        {"table": "main.a.starts"},
-        {"table": None, "path": "main.a.departures"},
-        {"table": None},
-    ],
+    {"watermarks": {"t": "10 minutes"}},
+    {"watermarks": {"t": "15 minutes", "crew": "15 minutes"}},
+    {"order_by": "id"},
+    {"null_value": "dest IS NULL"},
+    {"ignore_changes": True},
+    {"table": "main.a.starts"},
+    {"table": None, "path": "main.a.departures"},
+    {"table": None},
 )
 def test_two_sources_are_one_stream_if_they_are_one_table_and_taken_alike(options):
     """Else a row may count on one side and not on the other."""
@@ -151,7 +144,6 @@ def test_two_sources_in_one_folder_are_one_stream():
 
 
 def test_two_sources_without_an_address_lie_apart():
-    """Each under its own name."""
     assert not parse("j", consecutive(right="starts"), {"departures": stream(), "starts": stream()}).is_self_join
 
 

@@ -32,8 +32,10 @@ from pipelines.language import (
 )
 from pipelines.language.join.chains import chains_of
 from pipelines.language.sql.dialect import Verbatim, render
+from tests.cases import cases
 from tests.language.examples import ODD, complaints
 from tests.language.test_fuzz import TOKENS
+from tests.pipeline_files import content
 
 STREAM = {"kind": "stream", "watermarks": {"at": "5 minutes", "paid_at": "1 hour"}}
 SOURCES: dict[str, dict[str, Any]] = {
@@ -54,15 +56,8 @@ SHOP = f"SELECT o.id, d.at AS delivered, r.amount FROM orders o LEFT JOIN {DELIV
 
 
 def written(folder: Path, joins: dict[str, Any], sources: dict[str, Any] = SOURCES) -> Path:
-    """A file with joins, each its statement or all its options."""
-    content = {
-        "pipeline": "p",
-        "storage": {"path": "lake"},
-        "sources": sources,
-        "joins": {name: {"sql": join} if isinstance(join, str) else join for name, join in joins.items()},
-    }
     path = folder / "lakejoin.yml"
-    path.write_text(json.dumps(content), encoding="utf-8")
+    path.write_text(json.dumps(content(sources, joins)), encoding="utf-8")
     return path
 
 
@@ -71,7 +66,6 @@ def split(folder: Path, sql: str, **options: Any) -> PipelineFile:
 
 
 def texts(file: PipelineFile) -> dict[str, str]:
-    """The statement of each join, in one line."""
     return {name: " ".join(join.sql.split()) for name, join in file.joins.items()}
 
 
@@ -84,7 +78,6 @@ def faults(folder: Path, sql: str, **options: Any) -> list[str]:
 def definitions(
     file: PipelineFile, columns_of: Mapping[str, Sequence[str]] = MappingProxyType(COLUMNS)
 ) -> dict[str, ResolvedQuery]:
-    """Each join bound to the columns of the sources and of the joins before it."""
     columns = dict(columns_of)
     made = {}
     for name in chains_of(file).order:
@@ -124,22 +117,20 @@ def test_streams_meet_two_at_a_time(tmp_path):
     assert len({fingerprint(file, name) for name in file.joins}) == 2
 
 
-@pytest.mark.parametrize(
-    ("joined", "kinds"),
-    [
-        (f"JOIN {DELIVERED}", []),
-        ("LEFT JOIN shops s ON o.shop = s.shop LEFT JOIN regions g ON s.region = g.region", []),
-        (f"JOIN {DELIVERED} JOIN {RETURNED}", ["stream-stream"]),
-        (f"JOIN shops s ON o.shop = s.shop JOIN {DELIVERED}", ["stream-table"]),
-        (f"JOIN rates c ON o.currency = c.currency JOIN {DELIVERED}", ["stream-global-table"]),
-        (f"JOIN {DELIVERED} JOIN shops s ON d.shop = s.shop", ["stream-stream"]),
-        (f"JOIN {DELIVERED} JOIN shops s ON d.shop = s.shop JOIN regions g ON s.region = g.region", ["stream-stream"]),
-        (
-            f"JOIN shops s ON o.shop = s.shop JOIN regions g ON s.region = g.region JOIN {DELIVERED}"
-            f" JOIN rates c ON c.currency = d.currency JOIN {RETURNED}",
-            ["stream-table", "stream-stream", "stream-global-table"],
-        ),
-    ],
+@cases(
+    "joined, kinds",
+    (f"JOIN {DELIVERED}", []),
+    ("LEFT JOIN shops s ON o.shop = s.shop LEFT JOIN regions g ON s.region = g.region", []),
+    (f"JOIN {DELIVERED} JOIN {RETURNED}", ["stream-stream"]),
+    (f"JOIN shops s ON o.shop = s.shop JOIN {DELIVERED}", ["stream-table"]),
+    (f"JOIN rates c ON o.currency = c.currency JOIN {DELIVERED}", ["stream-global-table"]),
+    (f"JOIN {DELIVERED} JOIN shops s ON d.shop = s.shop", ["stream-stream"]),
+    (f"JOIN {DELIVERED} JOIN shops s ON d.shop = s.shop JOIN regions g ON s.region = g.region", ["stream-stream"]),
+    (
+        f"JOIN shops s ON o.shop = s.shop JOIN regions g ON s.region = g.region JOIN {DELIVERED}"
+        f" JOIN rates c ON c.currency = d.currency JOIN {RETURNED}",
+        ["stream-table", "stream-stream", "stream-global-table"],
+    ),
 )
 def test_tables_in_a_row_are_looked_up_by_one_part(tmp_path, joined, kinds):
     """A further stream is a part of its own; two inputs, or one stream with tables, are not split."""
@@ -283,17 +274,15 @@ def test_a_file_knows_which_join_a_part_is_of(tmp_path):
         load(path)
 
 
-@pytest.mark.parametrize(
-    ("select", "expected"),
-    [
-        (None, ["shop__1", "shop__2", "shop", "reader"]),
-        (["shop"], ["shop__1", "shop__2", "shop"]),
-        (["shop__1"], ["shop__1"]),
-        (["+shop__2"], ["shop__1", "shop__2"]),
-        (["reader"], ["reader"]),
-        (["+reader"], ["shop__1", "shop__2", "shop", "reader"]),
-        (["reader", "shop"], ["shop__1", "shop__2", "shop", "reader"]),
-    ],
+@cases(
+    "select, expected",
+    (None, ["shop__1", "shop__2", "shop", "reader"]),
+    (["shop"], ["shop__1", "shop__2", "shop"]),
+    (["shop__1"], ["shop__1"]),
+    (["+shop__2"], ["shop__1", "shop__2"]),
+    (["reader"], ["reader"]),
+    (["+reader"], ["shop__1", "shop__2", "shop", "reader"]),
+    (["reader", "shop"], ["shop__1", "shop__2", "shop", "reader"]),
 )
 def test_a_join_is_selected_with_its_parts(tmp_path, select, expected):
     """In the order in which they run; a part alone by its own name."""
@@ -362,8 +351,7 @@ def test_faults_of_the_whole_statement_come_beside_those_of_its_parts(tmp_path):
 
 def test_a_file_that_was_not_loaded_is_not_split():
     """The statement is refused where it is used."""
-    content = {"pipeline": "p", "storage": {"path": "x"}, "sources": SOURCES, "joins": {"shop": {"sql": SHOP}}}
-    file = PipelineFile.model_validate(content)
+    file = PipelineFile.model_validate(content(SOURCES, {"shop": SHOP}))
     (fault,) = complaints(lambda: statement_of(file, "shop"))
     assert "longer ones are split when a file is loaded" in fault
     assert file.split({}) is file

@@ -110,7 +110,6 @@ def rendered(expression: str) -> str:
 
 
 def test_every_function_is_tried():
-    """No function is on the list without an example in this file."""
     assert {example.split("(")[0] for example in EXAMPLES["functions"]} == ALLOWED
 
 

@@ -5,34 +5,32 @@ import pytest
 from lakehouse.errors.errors import Fault
 from pipelines.language.sql.objection import Span, excerpt, span_of_word
 from pipelines.language.sql.syntax import read
+from tests.cases import cases
 
 
 def underlined(sql: str) -> list[str]:
-    """The text that each objection to a statement is about."""
     _, objections = read(sql)
     spans = [objection.span(sql) for objection in objections]
     return [sql[span.start : span.end] for span in spans if span]
 
 
-@pytest.mark.parametrize(
-    ("written", "found"),
-    [
-        ("now()", "now()"),
-        ("rand( /* seed */ 5 )", "rand( /* seed */ 5 )"),
-        ("upper(nope(f.x))", "nope(f.x)"),
-        ("nope(f.x[1], (2))", "nope(f.x[1], (2))"),
-        ("f.x + (1 + max(f.y))", "max(f.y)"),
-        ("(SELECT max(x) FROM status)", "(SELECT max(x) FROM status)"),
-        ("((SELECT 1))", "(SELECT 1)"),
-        ("sum(f.x) OVER (PARTITION BY f.y)", "sum(f.x) OVER (PARTITION BY f.y)"),
-        ("f.x IN (SELECT 1)", "f.x IN (SELECT 1)"),
-        ("EXISTS (SELECT 1 FROM x)", "EXISTS (SELECT 1 FROM x)"),
-        ("NOT exists(SELECT max(1) FROM x)", "exists(SELECT max(1) FROM x)"),
-        ("f.d > DATE 'now'", "'now'"),
-        ("CASE WHEN true THEN uuid() END", "uuid()"),
-        ("current_date", "current_date"),
-        ("'a' 'b'", "'a'"),
-    ],
+@cases(
+    "written, found",
+    ("now()", "now()"),
+    ("rand( /* seed */ 5 )", "rand( /* seed */ 5 )"),
+    ("upper(nope(f.x))", "nope(f.x)"),
+    ("nope(f.x[1], (2))", "nope(f.x[1], (2))"),
+    ("f.x + (1 + max(f.y))", "max(f.y)"),
+    ("(SELECT max(x) FROM status)", "(SELECT max(x) FROM status)"),
+    ("((SELECT 1))", "(SELECT 1)"),
+    ("sum(f.x) OVER (PARTITION BY f.y)", "sum(f.x) OVER (PARTITION BY f.y)"),
+    ("f.x IN (SELECT 1)", "f.x IN (SELECT 1)"),
+    ("EXISTS (SELECT 1 FROM x)", "EXISTS (SELECT 1 FROM x)"),
+    ("NOT exists(SELECT max(1) FROM x)", "exists(SELECT max(1) FROM x)"),
+    ("f.d > DATE 'now'", "'now'"),
+    ("CASE WHEN true THEN uuid() END", "uuid()"),
+    ("current_date", "current_date"),
+    ("'a' 'b'", "'a'"),
 )
 def test_an_expression_is_underlined_with_its_brackets(written, found):
     """No more than what is wrong, wherever it stands."""
@@ -77,17 +75,15 @@ def test_only_a_line_feed_ends_a_line(inside):
     assert str(fault).split("\n") == ["joins.j.sql: wrong", "  | FROM a f JOIN b USING (k)", "  |          ^^^^"]
 
 
-@pytest.mark.parametrize(
-    ("sql", "span", "shown", "marks"),
-    [
-        ("SELECT nope(1)", Span(7, 14), "SELECT nope(1)", "       ^^^^^^^"),
-        ("SELECT\n\tnope(1)\nFROM a", Span(8, 15), " nope(1)", " ^^^^^^^"),
-        ("a\nnope(1,\n2)", Span(2, 12), "nope(1,", "^^^^^^^"),
-        ("SELECT '航空', nope(1)", Span(13, 20), "SELECT '航空', nope(1)", "               ^^^^^^^"),
-        ("SELECT nope('航')", Span(7, 16), "SELECT nope('航')", "       ^^^^^^^^^^"),
-        ("SELECT 1", Span(8, 8), "SELECT 1", "        ^"),
-        ("SELECT '\x1b[31m', \x00nope(1)", Span(17, 24), "SELECT ' [31m',  nope(1)", "                 ^^^^^^^"),
-    ],
+@cases(
+    "sql, span, shown, marks",
+    ("SELECT nope(1)", Span(7, 14), "SELECT nope(1)", "       ^^^^^^^"),
+    ("SELECT\n\tnope(1)\nFROM a", Span(8, 15), " nope(1)", " ^^^^^^^"),
+    ("a\nnope(1,\n2)", Span(2, 12), "nope(1,", "^^^^^^^"),
+    ("SELECT '航空', nope(1)", Span(13, 20), "SELECT '航空', nope(1)", "               ^^^^^^^"),
+    ("SELECT nope('航')", Span(7, 16), "SELECT nope('航')", "       ^^^^^^^^^^"),
+    ("SELECT 1", Span(8, 8), "SELECT 1", "        ^"),
+    ("SELECT '\x1b[31m', \x00nope(1)", Span(17, 24), "SELECT ' [31m',  nope(1)", "                 ^^^^^^^"),
 )
 def test_the_marks_stand_below_the_clause(sql, span, shown, marks):
     """Tabs and what a terminal would obey are blanks, wide characters take two columns, of lines the first is shown."""

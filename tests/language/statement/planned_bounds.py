@@ -1,7 +1,6 @@
 """
-The bounds that Hazelcast took out of statements, and ours.
-
-Where they differ, its planner has a quirk that is named here and told by the statement alone.
+The bounds that Hazelcast took out of statements, and ours. Where they differ, its planner has a quirk that is named
+here and told by the statement alone.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

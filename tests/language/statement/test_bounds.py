@@ -12,6 +12,7 @@ from pipelines.language.sql.dialect import as_written
 from pipelines.language.sql.objection import Objection
 from pipelines.language.sql.syntax import read_expression
 from pipelines.language.statement.windows import Bound, Time, equalities, find_bounds, one_side
+from tests.cases import cases
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -23,7 +24,6 @@ NAMES = ("l", "r")
 
 
 def read(sql: str) -> exp.Expr:
-    """Read a condition that a join may use."""
     expression, objections = read_expression(sql)
     assert expression is not None
     assert not objections
@@ -149,35 +149,33 @@ def test_several_conditions_count_together():
     assert bounds("l.t >= r.t - 5", "r.t >= l.t - 1 AND l.t >= r.t - 4") == both(4, 1)
 
 
-@pytest.mark.parametrize(
-    ("interval", "length"),
-    [
-        ("INTERVAL 1 HOUR", HOUR),
-        ("INTERVAL '1' HOUR", HOUR),
-        ("interval '2' hours", 2 * HOUR),
-        ("INTERVAL -1 HOUR", -HOUR),
-        ("INTERVAL '-1' HOUR", -HOUR),
-        ("- INTERVAL 1 HOUR", -HOUR),
-        ("INTERVAL '15 minutes'", 15 * MINUTE),
-        ("INTERVAL '1 day 2 hours'", 26 * HOUR),
-        ("INTERVAL '1 day -2 hours'", 22 * HOUR),
-        ("INTERVAL '5 seconds 3 milliseconds 2 microseconds'", 5_003_002),
-        ("INTERVAL '1 02:03:04.5' DAY TO SECOND", DAY + 2 * HOUR + 3 * MINUTE + 4_500_000),
-        ("INTERVAL '-1 02:03:04.5' DAY TO SECOND", -(DAY + 2 * HOUR + 3 * MINUTE + 4_500_000)),
-        ("INTERVAL '+1 02' DAY TO HOUR", 26 * HOUR),
-        ("INTERVAL '02:03' HOUR TO MINUTE", 2 * HOUR + 3 * MINUTE),
-        ("INTERVAL '01:00:00.000001' HOUR TO SECOND", HOUR + 1),
-        ("INTERVAL '90:05' MINUTE TO SECOND", 90 * MINUTE + 5 * SECOND),
-        ("INTERVAL 2 WEEKS", 14 * DAY),
-        ("INTERVAL 3 MILLISECONDS", 3000),
-        ("INTERVAL '4' MICROSECOND", 4),
-        ("INTERVAL 1.5 SECOND", 1_500_000),
-        ("INTERVAL '1.0000019' SECOND", 1_000_001),
-        ("INTERVAL '1' HOUR * 2", 2 * HOUR),
-        ("2 * INTERVAL '1' HOUR", 2 * HOUR),
-        ("(INTERVAL 1 HOUR - INTERVAL 5 MINUTES)", 55 * MINUTE),
-        ("INTERVAL 0 SECONDS", 0),
-    ],
+@cases(
+    "interval, length",
+    ("INTERVAL 1 HOUR", HOUR),
+    ("INTERVAL '1' HOUR", HOUR),
+    ("interval '2' hours", 2 * HOUR),
+    ("INTERVAL -1 HOUR", -HOUR),
+    ("INTERVAL '-1' HOUR", -HOUR),
+    ("- INTERVAL 1 HOUR", -HOUR),
+    ("INTERVAL '15 minutes'", 15 * MINUTE),
+    ("INTERVAL '1 day 2 hours'", 26 * HOUR),
+    ("INTERVAL '1 day -2 hours'", 22 * HOUR),
+    ("INTERVAL '5 seconds 3 milliseconds 2 microseconds'", 5_003_002),
+    ("INTERVAL '1 02:03:04.5' DAY TO SECOND", DAY + 2 * HOUR + 3 * MINUTE + 4_500_000),
+    ("INTERVAL '-1 02:03:04.5' DAY TO SECOND", -(DAY + 2 * HOUR + 3 * MINUTE + 4_500_000)),
+    ("INTERVAL '+1 02' DAY TO HOUR", 26 * HOUR),
+    ("INTERVAL '02:03' HOUR TO MINUTE", 2 * HOUR + 3 * MINUTE),
+    ("INTERVAL '01:00:00.000001' HOUR TO SECOND", HOUR + 1),
+    ("INTERVAL '90:05' MINUTE TO SECOND", 90 * MINUTE + 5 * SECOND),
+    ("INTERVAL 2 WEEKS", 14 * DAY),
+    ("INTERVAL 3 MILLISECONDS", 3000),
+    ("INTERVAL '4' MICROSECOND", 4),
+    ("INTERVAL 1.5 SECOND", 1_500_000),
+    ("INTERVAL '1.0000019' SECOND", 1_000_001),
+    ("INTERVAL '1' HOUR * 2", 2 * HOUR),
+    ("2 * INTERVAL '1' HOUR", 2 * HOUR),
+    ("(INTERVAL 1 HOUR - INTERVAL 5 MINUTES)", 55 * MINUTE),
+    ("INTERVAL 0 SECONDS", 0),
 )
 def test_an_interval_is_measured(interval, length):
     """All units up to the week, in any spelling, are microseconds."""
@@ -185,19 +183,17 @@ def test_an_interval_is_measured(interval, length):
     assert (bound.allowance, bound.unit, bound.has_days) == (length, "interval", abs(length) >= DAY)
 
 
-@pytest.mark.parametrize(
-    ("sql", "depends"),
-    [
-        ("l.t >= r.t - INTERVAL 23 HOURS", False),
-        ("l.t >= r.t - INTERVAL 24 HOURS", True),
-        ("l.t >= r.t - 2 * INTERVAL 12 HOURS", True),
-        ("l.t >= r.t - (INTERVAL 12 HOURS + INTERVAL 12 HOURS)", True),
-        ("l.t >= r.t - INTERVAL 12 HOURS - INTERVAL 12 HOURS", False),
-        ("l.t + INTERVAL 1 DAY >= r.t + INTERVAL 1 DAY", True),
-        ("r.t - l.t <= INTERVAL 1 HOUR", True),
-        ("r.t - l.t <= 100000000000", False),
-        ("l.t >= r.t - 100000000000", False),
-    ],
+@cases(
+    "sql, depends",
+    ("l.t >= r.t - INTERVAL 23 HOURS", False),
+    ("l.t >= r.t - INTERVAL 24 HOURS", True),
+    ("l.t >= r.t - 2 * INTERVAL 12 HOURS", True),
+    ("l.t >= r.t - (INTERVAL 12 HOURS + INTERVAL 12 HOURS)", True),
+    ("l.t >= r.t - INTERVAL 12 HOURS - INTERVAL 12 HOURS", False),
+    ("l.t + INTERVAL 1 DAY >= r.t + INTERVAL 1 DAY", True),
+    ("r.t - l.t <= INTERVAL 1 HOUR", True),
+    ("r.t - l.t <= 100000000000", False),
+    ("l.t >= r.t - 100000000000", False),
 )
 def test_a_length_that_depends_on_the_time_zone_is_marked(sql, depends):
     """Spark adds days by the calendar, and subtracts timestamps as clocks show them."""
@@ -269,20 +265,18 @@ def test_a_condition_that_comes_close_is_told_why_it_does_not_do(sql, reason):
     assert "`l.k" not in objection.hint
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
-    [
-        "l.k = r.k",
-        "TRUE",
-        "1 = 2",
-        "l.t >= l.s - 5 AND l.s >= l.t - 5",
-        "l.t BETWEEN l.s AND l.s + 5",
-        "l.t >= 5 AND r.t <= 7",
-        "l.t - l.s <= 5",
-        "l.t > l.u + 10",
-        "l.k = 1 OR r.k = 2",
-        "l.k <> r.k",
-    ],
+    "l.k = r.k",
+    "TRUE",
+    "1 = 2",
+    "l.t >= l.s - 5 AND l.s >= l.t - 5",
+    "l.t BETWEEN l.s AND l.s + 5",
+    "l.t >= 5 AND r.t <= 7",
+    "l.t - l.s <= 5",
+    "l.t > l.u + 10",
+    "l.k = 1 OR r.k = 2",
+    "l.k <> r.k",
 )
 def test_other_conditions_give_no_bound_and_no_reason(sql):
     """Times of one input, constants and keys: the hint says what to write."""
@@ -292,32 +286,26 @@ def test_other_conditions_give_no_bound_and_no_reason(sql):
     assert objection.problem.startswith("ON: the state would grow without end: nothing limits how far ")
 
 
-@pytest.mark.parametrize(
-    ("sql", "problem", "hint"),
-    [
-        ("l.t >= r.t - 5", "how far `r.t` may lie behind `l.t`", "for example: r.t >= l.t - 10"),
-        (
-            "r.t >= l.t - INTERVAL 1 HOUR",
-            "how far `l.t` may lie behind `r.t`",
-            "for example: l.t >= r.t - INTERVAL 1 HOUR",
-        ),
-        (
-            "l.t >= 5 AND r.s >= 7",
-            "how far `l.t` and `r.s` may lie apart",
-            "for example: l.t BETWEEN r.s - INTERVAL 1 HOUR AND r.s + INTERVAL 1 HOUR",
-        ),
-        (
-            "l.k = r.k",
-            "how far the times of `l` and the times of `r` may lie apart",
-            "compare a column in the `watermarks` of one source with one of the other source",
-        ),
-        (
-            "l.t >= r.t - 5 AND (l.k = 1 OR l.t <= r.t + 5) AND r.t + r.v >= l.t",
-            "how far `r.t` may lie behind `l.t`",
-            "`l.k = 1 OR l.t <= r.t + 5` gives no bound: under an OR it need not hold; "
-            "`r.t + r.v >= l.t` gives no bound: `r.v` is neither constant nor among the `watermarks` of its source",
-        ),
-    ],
+@cases(
+    "sql, problem, hint",
+    ("l.t >= r.t - 5", "how far `r.t` may lie behind `l.t`", "for example: r.t >= l.t - 10"),
+    ("r.t >= l.t - INTERVAL 1 HOUR", "how far `l.t` may lie behind `r.t`", "for example: l.t >= r.t - INTERVAL 1 HOUR"),
+    (
+        "l.t >= 5 AND r.s >= 7",
+        "how far `l.t` and `r.s` may lie apart",
+        "for example: l.t BETWEEN r.s - INTERVAL 1 HOUR AND r.s + INTERVAL 1 HOUR",
+    ),
+    (
+        "l.k = r.k",
+        "how far the times of `l` and the times of `r` may lie apart",
+        "compare a column in the `watermarks` of one source with one of the other source",
+    ),
+    (
+        "l.t >= r.t - 5 AND (l.k = 1 OR l.t <= r.t + 5) AND r.t + r.v >= l.t",
+        "how far `r.t` may lie behind `l.t`",
+        "`l.k = 1 OR l.t <= r.t + 5` gives no bound: under an OR it need not hold; "
+        "`r.t + r.v >= l.t` gives no bound: `r.v` is neither constant nor among the `watermarks` of its source",
+    ),
 )
 def test_the_missing_direction_is_named(sql, problem, hint):
     """Which time may lie how far behind which, and what to write or why what is written does not do."""
@@ -327,22 +315,19 @@ def test_the_missing_direction_is_named(sql, problem, hint):
 
 
 def test_the_objection_is_about_the_condition_that_came_close():
-    """Else about ON."""
     on = read("l.k = r.k AND l.t >= r.t * 2")
     assert find_bounds([on], time_of, NAMES)[1][0].about == on.expression
     on = read("l.k = r.k")
     assert find_bounds([on], time_of, NAMES)[1][0].about is on
 
 
-@pytest.mark.parametrize(
-    ("sql", "left", "right"),
-    [
-        ("l.k = r.k AND l.v > 3 AND r.v > 4", ["l.v > 3"], ["r.v > 4"]),
-        ("(l.v > 3 AND l.u IN (1)) AND l.v > r.v", ["l.v > 3", "l.u IN (1)"], []),
-        ("TRUE AND r.v IS NULL", ["TRUE"], ["TRUE", "r.v IS NULL"]),
-        ("l.v = 1 OR l.v = 2", ["l.v = 1 OR l.v = 2"], []),
-        ("l.v = x AND x = 3", [], []),
-    ],
+@cases(
+    "sql, left, right",
+    ("l.k = r.k AND l.v > 3 AND r.v > 4", ["l.v > 3"], ["r.v > 4"]),
+    ("(l.v > 3 AND l.u IN (1)) AND l.v > r.v", ["l.v > 3", "l.u IN (1)"], []),
+    ("TRUE AND r.v IS NULL", ["TRUE"], ["TRUE", "r.v IS NULL"]),
+    ("l.v = 1 OR l.v = 2", ["l.v = 1 OR l.v = 2"], []),
+    ("l.v = x AND x = 3", [], []),
 )
 def test_conditions_over_one_input_are_told_apart(sql, left, right):
     """A condition without columns counts for both; a column of no known input for neither."""
@@ -350,17 +335,15 @@ def test_conditions_over_one_input_are_told_apart(sql, left, right):
     assert tuple([as_written(one) for one in side] for side in found_sides) == (left, right)
 
 
-@pytest.mark.parametrize(
-    ("sql", "pairs"),
-    [
-        ("l.k = r.k", [("l.k", "r.k")]),
-        ("(r.k) = upper(l.k)", [("upper(l.k)", "r.k")]),
-        ("l.t = r.t + 5 AND l.k = r.k AND l.v > r.v", [("l.t", "r.t + 5"), ("l.k", "r.k")]),
-        ("l.a + l.b = r.k", [("l.a + l.b", "r.k")]),
-        ("l.a + r.b = r.k", []),
-        ("l.a = l.b AND r.k = 3 AND l.k = x AND l.k <=> r.k", []),
-        ("l.k = r.k OR l.v = r.v", []),
-    ],
+@cases(
+    "sql, pairs",
+    ("l.k = r.k", [("l.k", "r.k")]),
+    ("(r.k) = upper(l.k)", [("upper(l.k)", "r.k")]),
+    ("l.t = r.t + 5 AND l.k = r.k AND l.v > r.v", [("l.t", "r.t + 5"), ("l.k", "r.k")]),
+    ("l.a + l.b = r.k", [("l.a + l.b", "r.k")]),
+    ("l.a + r.b = r.k", []),
+    ("l.a = l.b AND r.k = 3 AND l.k = x AND l.k <=> r.k", []),
+    ("l.k = r.k OR l.v = r.v", []),
 )
 def test_equalities_have_a_left_and_a_right_end(sql, pairs):
     """Each end is over one input alone, whichever comes first in the text."""
@@ -471,8 +454,6 @@ def test_intervals_that_spark_reads_otherwise_are_refused(text: str) -> None:
     assert [objection.problem for objection in objections] == [f"INTERVAL '{text}' is not supported"]
 
 
-@pytest.mark.parametrize(
-    "text", ["INTERVAL '-1 day 2 hours'", "INTERVAL '1 02:03:04.5' DAY TO SECOND", "INTERVAL '-1' HOUR"]
-)
+@cases("text", "INTERVAL '-1 day 2 hours'", "INTERVAL '1 02:03:04.5' DAY TO SECOND", "INTERVAL '-1' HOUR")
 def test_other_intervals_are_not(text: str) -> None:
     assert read_expression(text)[1] == []

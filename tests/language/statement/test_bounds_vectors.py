@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
 from tests.language.statement.planned_bounds import AGREES, DIFFERS, joins_of, judged
 
 VECTORS = Path(__file__).parents[4] / "shared" / "vectors" / "hazelcast"
@@ -99,13 +100,11 @@ REFUSED_FOR = {
 """Statements of the README that it refuses for a quirk."""
 
 
-@pytest.mark.parametrize(
-    ("sources", "is_taken", "verdict"),
-    [
-        *((sources, True, AGREES) for sources in TAKEN),
-        *((sources, False, AGREES) for sources in REFUSED),
-        *((sources, False, quirk) for sources, quirk in REFUSED_FOR.items()),
-    ],
+@cases(
+    "sources, is_taken, verdict",
+    *((sources, True, AGREES) for sources in TAKEN),
+    *((sources, False, AGREES) for sources in REFUSED),
+    *((sources, False, quirk) for sources, quirk in REFUSED_FOR.items()),
 )
 def test_statements_of_the_readme_are_taken_or_refused(sources, is_taken, verdict):
     """What the notes on the recording list, with the quirk where we take it and the planner does not."""

@@ -7,6 +7,7 @@ from pipelines.language.sql.dialect import as_written, render
 from pipelines.language.sql.vocabulary import ALLOWED
 from pipelines.language.statement.columns import NULL_OF_NULL
 from pipelines.language.statement.statement import Produced
+from tests.cases import cases
 from tests.language.examples import SOURCES, complaints, refusals, taken_apart
 
 OF_BOTH = "coalesce(f.flight_id, s.flight_id) AS id"
@@ -15,17 +16,15 @@ OF_BOTH = "coalesce(f.flight_id, s.flight_id) AS id"
 TWO = "FROM flights f {join} status s"
 
 
-@pytest.mark.parametrize(
-    ("join", "how"),
-    [
-        ("JOIN", "inner"),
-        ("INNER JOIN", "inner"),
-        ("LEFT JOIN", "left"),
-        ("LEFT OUTER JOIN", "left"),
-        ("RIGHT JOIN", "right"),
-        ("FULL JOIN", "full"),
-        ("full outer join", "full"),
-    ],
+@cases(
+    "join, how",
+    ("JOIN", "inner"),
+    ("INNER JOIN", "inner"),
+    ("LEFT JOIN", "left"),
+    ("LEFT OUTER JOIN", "left"),
+    ("RIGHT JOIN", "right"),
+    ("FULL JOIN", "full"),
+    ("full outer join", "full"),
 )
 @pytest.mark.parametrize("condition", ["ON f.flight_id = s.flight_id", "USING (flight_id)"])
 def test_keys_that_are_equal_make_a_table_table_join(join, how, condition):
@@ -35,16 +34,14 @@ def test_keys_that_are_equal_make_a_table_table_join(join, how, condition):
     assert statement.using == (("flight_id",) if condition.startswith("USING") else ())
 
 
-@pytest.mark.parametrize(
+@cases(
     "on",
-    [
-        "l.day = c.on_day AND l.number = c.num",
-        "c.num = l.number AND c.on_day = l.day",
-        "(c.num = (l.number) AND (l.DAY) = C.ON_DAY)",
-        "day = on_day AND number = num",
-        "l.miles > 5 AND l.day = c.on_day AND c.pilot <> 'x' AND l.number = c.num",
-        "l.day = c.on_day AND l.number = c.num AND c.num = l.number",
-    ],
+    "l.day = c.on_day AND l.number = c.num",
+    "c.num = l.number AND c.on_day = l.day",
+    "(c.num = (l.number) AND (l.DAY) = C.ON_DAY)",
+    "day = on_day AND number = num",
+    "l.miles > 5 AND l.day = c.on_day AND c.pilot <> 'x' AND l.number = c.num",
+    "l.day = c.on_day AND l.number = c.num AND c.num = l.number",
 )
 def test_the_right_key_takes_the_order_of_the_left(on):
     """Parts of a composite key are paired by the equalities, whatever their order and their sides."""
@@ -70,17 +67,15 @@ def members(sql: str, items: str = "*") -> tuple[list[str], set[frozenset[str]]]
     return [alias[place] for place in statement.keys.members], complete
 
 
-@pytest.mark.parametrize(
-    ("sql", "reference"),
-    [
-        ("FROM flights f JOIN planes p ON f.tailnum = p.tailnum", "f.tailnum"),
-        ("FROM flights f LEFT JOIN planes p ON p.tailnum = upper(f.x) AND p.seats > f.delay", "upper(f.x)"),
-        ("FROM planes p RIGHT JOIN flights f ON f.tailnum = p.tailnum", "f.tailnum"),
-        ("FROM planes p JOIN flights f ON p.tailnum = (f.tailnum)", "f.tailnum"),
-        ("FROM flights f LEFT JOIN planes p USING (tailnum)", "f.tailnum"),
-        ("FROM legs l JOIN planes p ON l.day = p.tailnum", "l.day"),
-        ("FROM flights f JOIN planes p ON other = p.tailnum", "other"),
-    ],
+@cases(
+    "sql, reference",
+    ("FROM flights f JOIN planes p ON f.tailnum = p.tailnum", "f.tailnum"),
+    ("FROM flights f LEFT JOIN planes p ON p.tailnum = upper(f.x) AND p.seats > f.delay", "upper(f.x)"),
+    ("FROM planes p RIGHT JOIN flights f ON f.tailnum = p.tailnum", "f.tailnum"),
+    ("FROM planes p JOIN flights f ON p.tailnum = (f.tailnum)", "f.tailnum"),
+    ("FROM flights f LEFT JOIN planes p USING (tailnum)", "f.tailnum"),
+    ("FROM legs l JOIN planes p ON l.day = p.tailnum", "l.day"),
+    ("FROM flights f JOIN planes p ON other = p.tailnum", "other"),
 )
 def test_one_key_alone_is_a_foreign_key(sql, reference):
     """The other side's key equals an expression: many rows of the one refer to one of the other, whichever is first."""
@@ -106,14 +101,12 @@ def test_a_table_may_refer_to_itself():
     assert taken_apart(f"SELECT * {sql}").sources == ("flights",)
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
-    [
-        "FROM flights f RIGHT JOIN planes p ON f.tailnum = p.tailnum",
-        "FROM flights f FULL JOIN planes p ON f.tailnum = p.tailnum",
-        "FROM planes p LEFT JOIN flights f ON f.tailnum = p.tailnum",
-        "FROM planes p FULL JOIN flights f ON f.tailnum = p.tailnum",
-    ],
+    "FROM flights f RIGHT JOIN planes p ON f.tailnum = p.tailnum",
+    "FROM flights f FULL JOIN planes p ON f.tailnum = p.tailnum",
+    "FROM planes p LEFT JOIN flights f ON f.tailnum = p.tailnum",
+    "FROM planes p FULL JOIN flights f ON f.tailnum = p.tailnum",
 )
 def test_a_referenced_outer_side_is_paired(sql):
     """One plane has many flights or none: the result has the keys of both."""
@@ -123,26 +116,24 @@ def test_a_referenced_outer_side_is_paired(sql):
     assert "no key without `f.flight_id`" in fault
 
 
-@pytest.mark.parametrize(
-    ("sql", "reached"),
-    [
-        (
-            "FROM flights f LEFT JOIN status s ON f.flight_id = s.flight_id LEFT JOIN planes p ON s.plane = p.tailnum",
-            [("p", ["s.plane"])],
-        ),
-        (
-            "FROM flights f JOIN planes p ON f.tailnum = p.tailnum LEFT JOIN planes q ON p.sister = q.tailnum",
-            [("p", ["f.tailnum"]), ("q", ["p.sister"])],
-        ),
-        (
-            "FROM flights f JOIN planes p ON f.a = p.tailnum LEFT JOIN planes q ON f.b = q.tailnum",
-            [("p", ["f.a"]), ("q", ["f.b"])],
-        ),
-        (
-            "FROM planes p JOIN crews c ON p.n = c.num AND p.d = c.on_day JOIN flights f ON f.tailnum = p.tailnum",
-            [("c", ["p.n", "p.d"]), ("p", ["f.tailnum"])],
-        ),
-    ],
+@cases(
+    "sql, reached",
+    (
+        "FROM flights f LEFT JOIN status s ON f.flight_id = s.flight_id LEFT JOIN planes p ON s.plane = p.tailnum",
+        [("p", ["s.plane"])],
+    ),
+    (
+        "FROM flights f JOIN planes p ON f.tailnum = p.tailnum LEFT JOIN planes q ON p.sister = q.tailnum",
+        [("p", ["f.tailnum"]), ("q", ["p.sister"])],
+    ),
+    (
+        "FROM flights f JOIN planes p ON f.a = p.tailnum LEFT JOIN planes q ON f.b = q.tailnum",
+        [("p", ["f.a"]), ("q", ["f.b"])],
+    ),
+    (
+        "FROM planes p JOIN crews c ON p.n = c.num AND p.d = c.on_day JOIN flights f ON f.tailnum = p.tailnum",
+        [("c", ["p.n", "p.d"]), ("p", ["f.tailnum"])],
+    ),
 )
 def test_a_star_leads_from_input_to_input(sql, reached):
     """From a member, in two steps, the same table twice, and from an input that comes last in FROM."""
@@ -150,17 +141,15 @@ def test_a_star_leads_from_input_to_input(sql, reached):
     assert taken_apart(f"SELECT * {sql}").kind == "star"
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "on", "complete"),
-    [
-        ("JOIN", "JOIN", "f.flight_id", [{"f"}, {"s"}, {"h"}]),
-        ("LEFT JOIN", "LEFT JOIN", "f.flight_id", [{"f"}]),
-        ("LEFT JOIN", "RIGHT JOIN", "f.flight_id", [{"h"}]),
-        ("JOIN", "FULL JOIN", "s.flight_id", [{"f", "h"}, {"s", "h"}]),
-        ("FULL JOIN", "LEFT JOIN", "coalesce(f.flight_id, s.flight_id)", [{"f", "s"}]),
-        ("FULL JOIN", "FULL JOIN", "nvl(s.flight_id, f.flight_id)", [{"f", "s", "h"}]),
-        ("FULL JOIN", "JOIN", "coalesce(f.flight_id, s.flight_id)", [{"f", "s"}, {"h"}]),
-    ],
+@cases(
+    "first, second, on, complete",
+    ("JOIN", "JOIN", "f.flight_id", [{"f"}, {"s"}, {"h"}]),
+    ("LEFT JOIN", "LEFT JOIN", "f.flight_id", [{"f"}]),
+    ("LEFT JOIN", "RIGHT JOIN", "f.flight_id", [{"h"}]),
+    ("JOIN", "FULL JOIN", "s.flight_id", [{"f", "h"}, {"s", "h"}]),
+    ("FULL JOIN", "LEFT JOIN", "coalesce(f.flight_id, s.flight_id)", [{"f", "s"}]),
+    ("FULL JOIN", "FULL JOIN", "nvl(s.flight_id, f.flight_id)", [{"f", "s", "h"}]),
+    ("FULL JOIN", "JOIN", "coalesce(f.flight_id, s.flight_id)", [{"f", "s"}, {"h"}]),
 )
 def test_a_chain_on_one_key(first, second, on, complete):
     """Which columns hold the key follows from the types of join."""
@@ -175,13 +164,11 @@ def test_a_side_that_may_be_missing_is_a_reference_and_no_key():
     assert links(sql, OF_BOTH) == [("h", ["f.flight_id"])]
 
 
-@pytest.mark.parametrize(
-    ("on", "values"),
-    [
-        ("f.carrier = s.state", [("f.carrier", "s.state", False)]),
-        ("s.state <=> f.carrier", [("f.carrier", "s.state", True)]),
-        ("CAST(f.flight_id AS INT) = CAST(s.flight_id AS INT) AND f.delay > s.since", None),
-    ],
+@cases(
+    "on, values",
+    ("f.carrier = s.state", [("f.carrier", "s.state", False)]),
+    ("s.state <=> f.carrier", [("f.carrier", "s.state", True)]),
+    ("CAST(f.flight_id AS INT) = CAST(s.flight_id AS INT) AND f.delay > s.since", None),
 )
 def test_other_equalities_pair_rows_in_any_number(on, values):
     """Any equality of the two tables compares the values of their rows; other conditions decide pair by pair."""
@@ -192,16 +179,14 @@ def test_other_equalities_pair_rows_in_any_number(on, values):
     assert len(found) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "on",
-    [
-        "f.flight_id = s.flight_id OR f.delay > 3",
-        "f.flight_id > s.flight_id",
-        "NOT f.flight_id = s.flight_id",
-        "f.flight_id = s.flight_id + f.delay",
-        "f.flight_id = 5",
-        "f.flight_id",
-    ],
+    "f.flight_id = s.flight_id OR f.delay > 3",
+    "f.flight_id > s.flight_id",
+    "NOT f.flight_id = s.flight_id",
+    "f.flight_id = s.flight_id + f.delay",
+    "f.flight_id = 5",
+    "f.flight_id",
 )
 def test_without_an_equality_of_both_tables_rows_cannot_be_found(on):
     """A condition without an equality between columns of one table and of the other is no join that can be kept."""
@@ -217,38 +202,33 @@ def test_columns_that_may_be_an_undeclared_key_are_named():
     assert "if no two rows of status are equal in state, since, declare that as its `key:`" in fault
 
 
-@pytest.mark.parametrize(
-    ("on", "told"),
-    [
-        ("f.carrier = s.state AND p.seats > s.delay", ""),
-        ("f.carrier = s.state AND p.seats = s.delay", ""),
-        ("p.seats = s.delay", ""),
-        ("p.seats + f.delay = s.delay", "no equality compares columns of flights with columns of status"),
-        ("p.seats <=> s.delay", "`p.seats <=> s.delay` may match rows of flights for which planes has no row"),
-        ("coalesce(p.seats, 1) = s.delay", "may match rows of flights for which planes has no row"),
-        ("p.seats <=> s.delay AND s.state = upper(p.maker)", ""),
-        ("f.carrier = s.state AND seats > s.delay", "`seats > s.delay` has a column of an unknown input"),
-    ],
+@cases(
+    "on, told",
+    ("f.carrier = s.state AND p.seats > s.delay", ""),
+    ("f.carrier = s.state AND p.seats = s.delay", ""),
+    ("p.seats = s.delay", ""),
+    ("p.seats + f.delay = s.delay", "no equality compares columns of flights with columns of status"),
+    ("p.seats <=> s.delay", "`p.seats <=> s.delay` may match rows of flights for which planes has no row"),
+    ("coalesce(p.seats, 1) = s.delay", "may match rows of flights for which planes has no row"),
+    ("p.seats <=> s.delay AND s.state = upper(p.maker)", ""),
+    ("f.carrier = s.state AND seats > s.delay", "`seats > s.delay` has a column of an unknown input"),
 )
 def test_what_the_left_side_has_looked_up_may_be_in_on(on, told):
     """
-    An equality with one table must find the rows of the left side: a row without a plane may have no value then.
-
-    A column without an alias could be of a later table.
+    An equality with one table must find the rows of the left side: a row without a plane may have no value then. A
+    column without an alias could be of a later table.
     """
     sql = "SELECT f.flight_id, s.flight_id AS other FROM flights f LEFT JOIN planes p ON f.tailnum = p.tailnum "
     faults = refusals(f"{sql} FULL JOIN status s ON {on}")
     assert [told in fault for fault in faults] == ([True] if told else [])
 
 
-@pytest.mark.parametrize(
-    ("on", "over", "values", "further"),
-    [
-        ("p.seats = s.delay AND s.state = p.maker", "p", ["p.seats", "p.maker"], []),
-        ("p.seats = s.delay AND s.state = f.carrier", "f", ["f.carrier"], ["p.seats = s.delay"]),
-        ("m.seat = s.delay AND s.state = p.maker", "p", ["p.maker"], ["m.seat = s.delay"]),
-        ("m.seat = s.delay AND s.state <=> p.maker", "m", ["m.seat"], ["s.state <=> p.maker"]),
-    ],
+@cases(
+    "on, over, values, further",
+    ("p.seats = s.delay AND s.state = p.maker", "p", ["p.seats", "p.maker"], []),
+    ("p.seats = s.delay AND s.state = f.carrier", "f", ["f.carrier"], ["p.seats = s.delay"]),
+    ("m.seat = s.delay AND s.state = p.maker", "p", ["p.maker"], ["m.seat = s.delay"]),
+    ("m.seat = s.delay AND s.state <=> p.maker", "m", ["m.seat"], ["s.state <=> p.maker"]),
 )
 def test_one_input_of_the_left_side_gives_its_rows_their_values(on, over, values, further):
     """The table that comes first, else the first one that it looks up; equalities of others decide pair by pair."""
@@ -281,22 +261,14 @@ def test_a_second_join_of_many_rows_needs_a_join_of_its_own():
     assert taken_apart(f"{many} LEFT JOIN planes p ON p.tailnum = f.tailnum").kind == "many-to-many"
 
 
-@pytest.mark.parametrize(
-    ("sql", "plain"),
-    [
-        ("FROM flights f JOIN status s ON f.flight_id <=> s.flight_id", "f.flight_id = s.flight_id"),
-        (
-            "FROM flights f FULL JOIN status s ON f.flight_id IS NOT DISTINCT FROM s.flight_id",
-            "f.flight_id = s.flight_id",
-        ),
-        ("FROM flights f LEFT JOIN planes p ON f.tailnum <=> p.tailnum", "f.tailnum = p.tailnum"),
-        ("FROM planes p JOIN flights f ON f.tailnum <=> p.tailnum", "f.tailnum = p.tailnum"),
-        (
-            "FROM legs l JOIN crews c ON l.day = c.on_day AND c.num <=> l.number",
-            "l.day = c.on_day AND c.num = l.number",
-        ),
-        ("FROM departures d JOIN airlines a ON d.carrier <=> a.carrier", "d.carrier = a.carrier"),
-    ],
+@cases(
+    "sql, plain",
+    ("FROM flights f JOIN status s ON f.flight_id <=> s.flight_id", "f.flight_id = s.flight_id"),
+    ("FROM flights f FULL JOIN status s ON f.flight_id IS NOT DISTINCT FROM s.flight_id", "f.flight_id = s.flight_id"),
+    ("FROM flights f LEFT JOIN planes p ON f.tailnum <=> p.tailnum", "f.tailnum = p.tailnum"),
+    ("FROM planes p JOIN flights f ON f.tailnum <=> p.tailnum", "f.tailnum = p.tailnum"),
+    ("FROM legs l JOIN crews c ON l.day = c.on_day AND c.num <=> l.number", "l.day = c.on_day AND c.num = l.number"),
+    ("FROM departures d JOIN airlines a ON d.carrier <=> a.carrier", "d.carrier = a.carrier"),
 )
 def test_null_safe_equality_with_a_key_is_equality(sql, plain):
     """Rows without a key take no part, so one end is never null and the two operators mean the same."""
@@ -317,19 +289,17 @@ def test_null_safe_equality_of_two_columns_that_may_be_null_stays():
     ]
 
 
-@pytest.mark.parametrize(
-    ("reference", "known"),
-    [
-        ("p.sister", True),
-        ("upper(trim(p.sister))", True),
-        ("concat('x', p.sister)", True),
-        ("CAST(p.sister AS STRING) || '-' || f.x", False),
-        ("coalesce(p.sister, 'none')", False),
-        ("if(p.seats > 3, 'big', 'small')", False),
-        ("CASE WHEN p.seats > 3 THEN 'big' ELSE 'small' END", False),
-        ("concat_ws('-', p.sister)", False),
-        ("nvl(p.sister, 'x')", False),
-    ],
+@cases(
+    "reference, known",
+    ("p.sister", True),
+    ("upper(trim(p.sister))", True),
+    ("concat('x', p.sister)", True),
+    ("CAST(p.sister AS STRING) || '-' || f.x", False),
+    ("coalesce(p.sister, 'none')", False),
+    ("if(p.seats > 3, 'big', 'small')", False),
+    ("CASE WHEN p.seats > 3 THEN 'big' ELSE 'small' END", False),
+    ("concat_ws('-', p.sister)", False),
+    ("nvl(p.sister, 'x')", False),
 )
 def test_a_reference_of_an_input_that_may_be_missing_is_null_without_it(reference, known):
     """Else a row without a plane would refer to something, and a change of that would not find the row."""
