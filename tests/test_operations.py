@@ -133,7 +133,7 @@ def test_a_copied_lake_finishes_its_open_epoch_in_its_own_tables(loaded: Lake, t
 
 @pytest.mark.slow
 def test_an_open_epoch_whose_tables_lie_elsewhere_is_let_go_by_a_backfill(loaded: Lake, tmp_path: Path) -> None:
-    """As of a lake of an earlier version of lakejoin, which recorded whole paths."""
+    """As if its tables had been in another storage when the epoch began."""
     change(loaded)
     left_open(loaded)
     copied = loaded.copy(tmp_path / "copied")

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from pyspark.sql import types as T
 
+from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.entries import Entry, StreamPosition
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
 from lakehouse.values.recorded import Checksum, CommitIdentity, Slice, SourceVersions, UsedColumn, utc
@@ -120,7 +121,25 @@ def _write_row(write: Write) -> dict[str, object]:
 
 
 def entry_of(row: Mapping[str, Any], storage: str) -> Entry:
-    """Return the step of a row, as `row_of` made it; Spark and delta-rs read what is null as None or as nulls."""
+    """
+    Return the step of a row, as `row_of` made it; Spark and delta-rs read what is null as None or as nulls.
+
+    Raises:
+        LakejoinError: Another version of lakejoin wrote the row, and this one cannot read it.
+    """
+    try:
+        return _entry(row, storage)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LakejoinError(
+            "lakejoin_ledger",
+            "another version of lakejoin wrote a row that this version cannot read",
+            expected="the columns and values that this version writes",
+            found=f"epoch {row['epoch']} of {row['join_name']}: {type(error).__name__} {error}",
+            hint="run the version of lakejoin that wrote it, or load the joins again into another storage",
+        ) from error
+
+
+def _entry(row: Mapping[str, Any], storage: str) -> Entry:
     checksum = row["checksum"]
     targets = [_target(target, storage) for target in row["targets"]]
     return Entry(
@@ -141,7 +160,7 @@ def entry_of(row: Mapping[str, Any], storage: str) -> Entry:
         positions=tuple(StreamPosition(p["time"], dict(p["watermarks"] or {})) for p in row["positions"] or ()),
         slices=tuple(Slice(part["condition"], part["rows"], part["where"] or "") for part in row["slices"] or ()),
         slice=row["slice"],
-        checksum=None if checksum is None or checksum["rows"] is None else Checksum(**checksum),
+        checksum=None if checksum is None or checksum["rows"] is None else Checksum(**_known(Checksum, checksum)),
         at=utc(row["at"]),
         statement=row["statement"] or "",
     )
@@ -149,7 +168,12 @@ def entry_of(row: Mapping[str, Any], storage: str) -> Entry:
 
 def _source(row: Mapping[str, Any]) -> SourceVersions:
     columns = tuple(UsedColumn(tuple(column["path"]), column["type"]) for column in row["columns"] or ())
-    return SourceVersions(**{**row, "columns": columns, "commit": _commit(row)})
+    return SourceVersions(**{**_known(SourceVersions, row), "columns": columns, "commit": _commit(row)})
+
+
+def _known(of: type[Checksum | SourceVersions], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the fields of a class; a later version may have added others."""
+    return {field.name: row[field.name] for field in fields(of)}
 
 
 def _target(row: Mapping[str, Any], storage: str) -> TargetVersions:
@@ -169,7 +193,8 @@ def _write(row: Mapping[str, Any], target: TargetVersions) -> Write:
         return Merge(target, part, row["inserted"], row["updated"], row["deleted"], distinguishing)
     if mode == Overwrite.mode:
         return Overwrite(target, part, row["rows"], row["deleted"], has_images=row["has_images"])
-    return (AppendInPlace if mode == AppendInPlace.mode else Append)(target, part, row["rows"])
+    appends = {kind.mode: kind for kind in (Append, AppendInPlace)}
+    return appends[mode](target, part, row["rows"])
 
 
 def _relative_to(folder: str, path: str) -> str:

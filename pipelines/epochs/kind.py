@@ -51,7 +51,7 @@ class Kind(ABC, Generic[B]):
     name: str
 
     commands: ClassVar[Commands] = OF_TABLES
-    """What the hints of errors name for the actions of `lakehouse.errors.errors`."""
+    """What the hints of errors name for the actions of `OF_TABLES`."""
 
     only_appends: ClassVar[bool] = False
     """Whether epochs add rows to the result and never change one, so that its rows have no key."""

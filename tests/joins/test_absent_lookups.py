@@ -12,7 +12,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from lakehouse.session.session import settings
 from pipelines.joins.lookup import as_rows, emitted, look_up
 from pipelines.joins.timeline import versions
-from pipelines.language.names import POSITION
+from pipelines.language.names import ALWAYS, POSITION
 from tests.cases import cases
 from tests.joins.claims import literal
 from tests.joins.epochs import bound, key_types
@@ -159,7 +159,7 @@ def test_references_of_nulls_are_spread_and_nulls_that_are_values_are_not(spark,
     table = spark.range(250).selectExpr(f"stack(3, {each}, {each}, 1, {each}, NULL, 2, NULL, {each}, 3) AS (p, q, v)")
     table = table.unionAll(spark.sql("SELECT CAST(NULL AS INT), CAST(NULL AS INT), 9"))
     with settings(spark, MANY):
-        cuts = versions(None, table, join.inputs[1], types[1])
+        cuts = versions(None, table, join.inputs[1], types[1], beginning=ALWAYS)
         rows = look_up(as_rows(stream, join.inputs[0]), join.links[0], join, types, cuts, broadcast=broadcast)
         sizes = [row["count"] for row in rows.groupBy(F.spark_partition_id()).count().collect()]
         counts = emitted(rows, join).agg(F.count_if("null_key"), F.count("row"), F.sum("row.v")).collect()[0]
@@ -178,7 +178,9 @@ def test_a_null_of_a_row_that_does_not_satisfy_on_is_no_null_key(spark, how, nul
     stream = literal(spark, [(1, 1, 1, 1), (2, 2, 1, 2), (3, 3, 1, 3), (4, None, 1, 4)], columns)
     tables = {"u": [(1, None, 0), (2, None, 1)], "r": [(1, 1, 5)]}
     cuts = {
-        place: versions(None, literal(spark, tables[item.source], SCHEMAS[item.source]), item, types[place])
+        place: versions(
+            None, literal(spark, tables[item.source], SCHEMAS[item.source]), item, types[place], beginning=ALWAYS
+        )
         for place, item in enumerate(join.inputs)
         if place
     }

@@ -97,7 +97,7 @@ def test_of_two_changes_at_one_position_the_later_version_counts(spark: SparkSes
 def test_a_row_at_the_very_position_of_a_change_meets_the_new_row(spark: SparkSession) -> None:
     join = bound("SELECT e.n, i.v FROM events e LEFT JOIN items i ON e.a = i.id", KEYS, SCHEMAS, {"events": "stream"})
     events = spark.sql(
-        f"SELECT n, 1 AS a, 'x' AS b, at AS {POSITION} FROM VALUES (1, 19L), (2, 20L), (3, 21L) AS t (n, at)"
+        f"SELECT n, 1 AS a, 'x' AS b, at AS {POSITION} FROM VALUES (0, -7L), (1, 19L), (2, 20L), (3, 21L) AS t (n, at)"
     )
     cuts = spark.sql(
         "SELECT named_struct('k0', 1) AS key, first AS start, last AS end, "
@@ -105,7 +105,7 @@ def test_a_row_at_the_very_position_of_a_change_meets_the_new_row(spark: SparkSe
         f"FROM VALUES ({ALWAYS}L, 20L, 4), (20L, {NEVER}L, 5) AS t (first, last, v)"
     )
     found = look_up(as_rows(events, join.inputs[0]), join.links[0], join, [(), (IntegerType(),)], cuts)
-    assert sorted((row["e"]["n"], row["i"]["v"]) for row in found.collect()) == [(1, 4), (2, 5), (3, 5)]
+    assert sorted((row["e"]["n"], row["i"]["v"]) for row in found.collect()) == [(0, 4), (1, 4), (2, 5), (3, 5)]
 
 
 def test_half_of_the_keys_null_leave_no_task_with_all_of_them(spark: SparkSession) -> None:
@@ -123,7 +123,9 @@ def test_half_of_the_keys_null_leave_no_task_with_all_of_them(spark: SparkSessio
     }
     with settings(spark, many):
         rows = as_rows(events, join.inputs[0])
-        met = look_up(rows, join.links[0], join, types, versions(None, items, join.inputs[1], types[1]))
+        met = look_up(
+            rows, join.links[0], join, types, versions(None, items, join.inputs[1], types[1], beginning=ALWAYS)
+        )
         sizes = [row["count"] for row in met.groupBy(F.spark_partition_id()).count().collect()]
         matched = met.where("i IS NOT NULL").count()
     assert sum(sizes) == 20_000
@@ -163,7 +165,11 @@ def test_rows_meet_by_a_key_of_any_type_and_are_sorted_by_one_number_where_equal
     types = [(), (items.schema["k"].dataType, IntegerType())]
     with settings(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
         met = look_up(
-            as_rows(events, join.inputs[0]), join.links[0], join, types, versions(None, items, join.inputs[1], types[1])
+            as_rows(events, join.inputs[0]),
+            join.links[0],
+            join,
+            types,
+            versions(None, items, join.inputs[1], types[1], beginning=ALWAYS),
         )
         assert sorted((row["e"]["n"], row["i"] and row["i"]["v"]) for row in met.collect()) == [
             (0, 0),

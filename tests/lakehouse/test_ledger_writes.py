@@ -1,12 +1,15 @@
 """What an epoch wrote, in rows of the ledger."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.entries import PUBLISHING, Entry
 from lakehouse.ledger.rows import entry_of, row_of
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
+from lakehouse.values.recorded import SourceVersions
 from lakehouse.values.sqltext import Address
 from pipelines.language import names
 from tests.cases import cases
@@ -17,10 +20,7 @@ RESULT, LOG, STATE = (
     TargetVersions(Address(name, path=f"/lake/{name}"), f"{name}-id", 4, 5)
     for name in ("result", "result__changelog", "result__state")
 )
-CHANGES = {"inserted": 1, "updated": 2, "deleted": 3}
-BUFFERED = {f"buffered_{name}": number for name, number in CHANGES.items()}
 MATCHED = (names.MATCHED,)
-NONE_BUFFERED = dict.fromkeys(BUFFERED, 0)
 
 WRITES: dict[str, tuple[Write, ...]] = {
     "tables": (Merge(RESULT, "result", 1, 2, 3),),
@@ -44,6 +44,25 @@ def of(writes: tuple[Write, ...]) -> Entry:
 def test_a_row_says_what_was_written(case: str) -> None:
     step = of(WRITES[case])
     assert entry_of(row_of(step, STORAGE), STORAGE) == step
+
+
+@cases(
+    "change",
+    {"checksum": None, "sources": [{"name": "left", "commit": {"time": None, "transaction": None}}]},
+    {"writes": [{"mode": "replace", "part": "result", "rows": 1}]},
+    {"writes": None},
+)
+def test_a_row_of_another_version_is_an_error_that_names_it(change: dict[str, Any]) -> None:
+    row = row_of(of(WRITES["tables"]), STORAGE) | change
+    with pytest.raises(LakejoinError, match="another version of lakejoin") as raised:
+        entry_of(row, STORAGE)
+    assert raised.value.found.startswith("epoch ")
+
+
+def test_fields_that_a_later_version_adds_are_left_alone() -> None:
+    row = row_of(replace(of(WRITES["tables"]), sources=(SourceVersions("left", "id", 1, 2),)), STORAGE)
+    later = [{**source, "weather": "fine"} for source in row["sources"]]
+    assert entry_of({**row, "sources": later}, STORAGE).sources == (SourceVersions("left", "id", 1, 2),)
 
 
 @cases(

@@ -134,7 +134,9 @@ def _write_slice(kind: Kind[BoundJoin], bound: BoundJoin, entry: Entry, number: 
     """Compare one slice with the current tables, and write the differences."""
     name, workspace = entry.join, kind.workspace
     part = entry.slices[number]
-    epoch = Epoch(bound, _plan(entry, [_own(workspace, entry, target)[0] for target in entry.targets], part.where))
+    epoch = Epoch(
+        bound, _plan(entry, [_own(workspace, entry, target)[0] for target in entry.targets], part.where or None)
+    )
     stage = workspace.stage(name, entry.epoch, f"{entry.run_id}-{number}-{uuid.uuid4().hex[:8]}")
     try:
         with watch.step("compute"), reading(name):
@@ -163,7 +165,7 @@ def _write_slice(kind: Kind[BoundJoin], bound: BoundJoin, entry: Entry, number: 
         workspace.ledger.append(row)
 
 
-def _plan(entry: Entry, tables: list[Table], where: str) -> EpochPlan:
+def _plan(entry: Entry, tables: list[Table], where: str | None) -> EpochPlan:
     ranges = tuple(map(SourceRange.recorded, entry.sources))
     targets = [TargetVersions(table.address, table.id, table.version) for table in tables]
     writes = tuple(map(written, entry.writes, targets))

@@ -80,7 +80,7 @@ def _recorded(workspace: Workspace, name: str, history: JoinHistory) -> tuple[En
         expected="a checksum that its last epoch recorded",
         found="text under a collation: equal values may be different bytes"
         if has_none
-        else f"epoch {last.epoch} of an earlier version of lakejoin",
+        else f"none of epoch {last.epoch}",
         hint=full if has_none else Remedy(f"{full}, or {{reconcile}}: it records a checksum", name),
     )
 

@@ -83,7 +83,7 @@ def test_changelogs_of_random_histories(spark, tmp_path, monkeypatch, few, names
                 if before[name] != held[name]:
                     expected[name].append((cause, steps(before[name], held[name])))
         story = f"seed {SEED}, epoch {epoch}, after {told}"
-        lake.follow(joins, start, story)
+        lake.follow(lake.joins(joins), joins, start, story)
         for name in joins:
             assert lake.logged(name, epoch) == expected[name], f"{name}, {story}"
     reports = pipeline.verify(spark)

@@ -121,6 +121,7 @@ class Pairs(Lake):
 
     def follow(
         self,
+        pipeline: Pipeline,
         joins: Mapping[str, str],
         before: Mapping[str, Counter[tuple[Any, ...]]],
         told: str,
@@ -128,7 +129,7 @@ class Pairs(Lake):
     ) -> dict[str, Counter[tuple[Any, ...]]]:
         """Run; each result must be its statement over the tables, its feed the difference of two results."""
         seen = {name: self.version(name) if self.is_there(name) else 0 for name in joins}
-        self.joins(joins).run(self.spark)
+        pipeline.run(self.spark)
         expected = self.meanings(joins)
         for name in joins:
             assert Counter(self.rows(name)) == expected[name], f"{name}, {told}"
@@ -164,10 +165,11 @@ def test_results_and_feeds_of_random_histories(spark, tmp_path, monkeypatch, few
     lake.fill(script)
     joins = {name: JOINS[name] for name in names}
     before: dict[str, Counter[tuple[Any, ...]]] = {name: Counter() for name in joins}
+    pipeline = lake.joins(joins)
     for epoch in range(epochs + 1):
         told = [lake.commit(script) for _ in range(4)] if epoch else ["load"]
-        before = lake.follow(joins, before, f"seed {SEED}, epoch {epoch}, after {told}")
-    for reports in (lake.joins(joins).verify(spark), lake.joins(joins).verify(spark, quick=True)):
+        before = lake.follow(pipeline, joins, before, f"seed {SEED}, epoch {epoch}, after {told}")
+    for reports in (pipeline.verify(spark), pipeline.verify(spark, quick=True)):
         assert [report.outcome for report in reports] == ["done"] * len(joins)
 
 

@@ -105,7 +105,7 @@ def test_results_and_feeds_of_random_histories(filled, tmp_path, monkeypatch, fe
     before = lake.meanings(joins)
     for epoch in range(epochs):
         told = [lake.commit(script) for _ in range(4)]
-        before = lake.follow(joins, before, f"seed {seed}, epoch {epoch}, after {told}", KEYS)
+        before = lake.follow(pipeline, joins, before, f"seed {seed}, epoch {epoch}, after {told}", KEYS)
         reports = pipeline.verify(lake.spark, quick=epoch % 2 == 1 or not few)
         assert [report.outcome for report in reports] == ["done"] * len(joins)
 
