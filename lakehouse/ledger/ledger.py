@@ -38,7 +38,7 @@ from lakehouse import limits
 from lakehouse.errors.conditions import is_conflict, is_missing, is_of_spark, refusal, refuse_forgetting
 from lakehouse.errors.errors import AnotherRun, LedgerForgot, Remedy
 from lakehouse.ledger.entries import ABANDONED, CLOSING, COMMITTED, PUBLISHING, SLICE, VERIFIED, Entry, JoinHistory
-from lakehouse.ledger.rows import SCHEMA, entry_of, row_of
+from lakehouse.ledger.rows import SCHEMA, arrow_schema, entry_of, row_of
 from lakehouse.session.session import INTERPRETED, Engine, settings
 from lakehouse.session.writing import write
 from lakehouse.tables.creation import create
@@ -303,9 +303,8 @@ def _append(opened: Log, row: Mapping[str, Any], transaction: _Transaction | Non
     import pyarrow
     from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
     from deltalake.exceptions import CommitFailedError
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    rows = pyarrow.Table.from_pylist([dict(row)], schema=to_arrow_schema(SCHEMA))
+    rows = pyarrow.Table.from_pylist([dict(row)], schema=arrow_schema())
     properties = CommitProperties(
         custom_metadata={"userMetadata": metadata},
         max_commit_retries=0,

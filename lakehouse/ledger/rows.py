@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as T
 
@@ -12,6 +12,9 @@ from lakehouse.ledger.entries import Entry, StreamPosition
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
 from lakehouse.values.recorded import Checksum, CommitIdentity, Slice, SourceVersions, UsedColumn, utc
 from lakehouse.values.sqltext import Address
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 def _struct(**fields: T.DataType) -> T.StructType:
@@ -72,6 +75,41 @@ SCHEMA = _struct(
     statement=_TEXT,
 )
 """The columns of the ledger. All these types keep their values in delta-rs, and their statistics are right."""
+
+
+def arrow_schema() -> "pyarrow.Schema":
+    """Return the columns of the ledger as Arrow has them."""
+    import pyarrow
+
+    return pyarrow.schema(_arrow_fields(SCHEMA))
+
+
+def _arrow_fields(of: T.StructType) -> "list[pyarrow.Field]":
+    import pyarrow
+
+    return [pyarrow.field(field.name, _arrow(field.dataType)) for field in of]
+
+
+def _arrow(data_type: T.DataType) -> "pyarrow.DataType":
+    """Return one of the types that the ledger uses as Arrow has it."""
+    import pyarrow
+
+    match data_type:
+        case T.StructType():
+            return pyarrow.struct(_arrow_fields(data_type))
+        case T.ArrayType():
+            return pyarrow.list_(pyarrow.field("element", _arrow(data_type.elementType)))
+        case T.MapType():
+            return pyarrow.map_(_arrow(data_type.keyType), _arrow(data_type.valueType))
+        case T.TimestampType():
+            return pyarrow.timestamp("us", "UTC")
+    plain = {
+        "string": pyarrow.string(),
+        "bigint": pyarrow.int64(),
+        "double": pyarrow.float64(),
+        "boolean": pyarrow.bool_(),
+    }
+    return plain[data_type.simpleString()]
 
 
 def row_of(entry: Entry, storage: str) -> dict[str, Any]:
