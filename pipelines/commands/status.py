@@ -206,6 +206,8 @@ def _observe(
         why = f"{error.problem} ({error.found})"
         if reconciles and isinstance(error, FeedUnavailable):
             return seen(changed=f"{why}: the next run computes the result in full")
+        if table.version < recorded.to_version and (may_be_recreated or refresh == "full"):
+            return seen(changed=f"{why}: the next run reconciles the result with it")
         return seen(problem=why)
     changed = changed_columns(workspace.engine, table, recorded, commits)
     with_data = tuple(commit for commit in commits if commit.changes_data)

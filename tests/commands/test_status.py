@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +13,14 @@ from pyspark.sql.types import StructType
 from expectations.validation import Verdict
 from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD
 from lakehouse.tables.delta_log import Commit
-from lakehouse.tables.table import Table
+from lakehouse.tables.table import CHANGE_FEED, Table
 from lakehouse.values.recorded import FILE_RETENTION, SourceVersions
 from lakehouse.values.sqltext import Address
 from pipelines.cli import main
 from pipelines.commands.history import last_gate, seconds_between_runs
-from pipelines.commands.status import ObservedSource, judge, retention_warning, source_status
+from pipelines.commands.status import ObservedSource, _observe, judge, retention_warning, source_status
 from pipelines.epochs.tables.kind import TablesKind
+from pipelines.plan.values import Refresh
 from pipelines.report import JoinStatus
 from tests.ledgers import HOUR, at, entry, ledger
 
@@ -66,6 +69,18 @@ def test_a_retention_that_cannot_be_read_or_reaches_beyond_the_calendar_is_unkno
         ),
     )
     assert source_status(endless, HOUR, at(1)).readable_until is None
+
+
+@pytest.mark.parametrize(("refresh", "reconciles"), [("full", True), ("auto", False), ("incremental", False)])
+def test_a_source_older_than_the_recorded_version_stops_a_run_unless_it_may_reconcile(
+    refresh: Refresh, reconciles: bool
+) -> None:
+    workspace = SimpleNamespace(file=SimpleNamespace(sources={}), engine=None)
+    newest = replace(sighting("left").table, version=5, commits=(commit(5, 0),), properties={CHANGE_FEED: "true"})
+    found = _observe(workspace, "left", newest, RECORDED, refresh=refresh)
+    expected = "its newest version is older than the recorded one (version 5)"
+    assert found.problem == ("" if reconciles else expected)
+    assert found.changed == (f"{expected}: the next run reconciles the result with it" if reconciles else "")
 
 
 def test_a_commit_of_a_clock_that_runs_ahead_is_not_younger_than_now() -> None:
