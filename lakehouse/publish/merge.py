@@ -1,5 +1,5 @@
 """
-Publish a change set as one commit of the result: append it on the first load, merge it afterwards.
+Publish a change set as one commit of the result: append a first load and inserts alone, merge anything else.
 
 A transaction id that names the ledger and the join, with the epoch as its version, fences both: a run that resumes too
 late writes nothing. The MERGE is conditional and null-safe, so a second MERGE of a change set makes no commit.

@@ -108,9 +108,9 @@ def _check_result(workspace: Workspace, entry: Entry) -> None:
 def _write(workspace: Workspace, entry: Entry, write: Write, stage: Stage) -> int:
     """Write a part of the stage to its table, unless it is already written, and return the table's new version."""
     match write:
-        case Merge():
+        case Merge() if write.part != RESULT_PART or write.inserted < write.rows:
             return _merge(workspace, entry, write)
-        case Append() | Overwrite():
+        case Merge() | Append() | Overwrite():  # the gate has shown that the result has no key of an insert
             return append_staged(workspace, entry, write, stage)
         case AppendInPlace():
             return append_in_place(workspace, entry, write, stage)
@@ -187,7 +187,9 @@ def append_rows(
     while commit is None:
         is_beaten, attempts = False, attempts - 1
         try:
-            append(rows(), target.address, fence, overwrite=overwrite)
+            # A run that wakes up late must not append the rows of an epoch that another run has closed.
+            is_closed = partial(_is_closed, workspace, entry)
+            append(rows(), target.address, fence, overwrite=overwrite, unless=is_closed)
         except Exception as error:
             if not is_conflict(error):
                 raise
@@ -200,12 +202,19 @@ def append_rows(
     return commit.version, None if counts is None else counts["inserted"]
 
 
-def append_staged(workspace: Workspace, entry: Entry, write: Append | Overwrite, stage: Stage) -> int:
-    """Append a part of the stage to its table, or replace all rows of the table by it."""
+def _is_closed(workspace: Workspace, entry: Entry) -> bool:
+    return not is_open(workspace, entry)
+
+
+def append_staged(workspace: Workspace, entry: Entry, write: Merge | Append | Overwrite, stage: Stage) -> int:
+    """Append a part of the stage to its table, of a change set its inserts, or replace all rows of the table by it."""
+    has_images = isinstance(write, Overwrite) and write.has_images
 
     def rows() -> DataFrame:
+        if isinstance(write, Merge):
+            inserts, on_driver = stage.rows(workspace.spark, write.part)
+            return (inserts.coalesce(1) if on_driver else inserts).select("after.*")
         staged = stage.get(workspace.spark, write.part)
-        has_images = isinstance(write, Overwrite) and write.has_images
         return staged.where("op <> 'delete'").select("after.*") if has_images else staged
 
     def appended() -> tuple[int, int | None]:
@@ -260,9 +269,7 @@ def fence_off(workspace: Workspace, entry: Entry) -> bool:
     return not any(commit.metadata == fence.user_metadata for commit in commits)
 
 
-def _check_number(
-    workspace: Workspace, entry: Entry, write: Append | AppendInPlace | Overwrite, version: int, number: int | None
-) -> None:
+def _check_number(workspace: Workspace, entry: Entry, write: Write, version: int, number: int | None) -> None:
     """Check that a commit has as many rows as the gate has seen, if the history records their number."""
     if number not in (write.rows, None):
         raise broken(workspace, entry, f"{write.rows} rows", f"{number} in version {version} of the {write.part}")
