@@ -46,28 +46,48 @@ NULLABLE = (
 )
 
 
-def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> BoundJoin:
+def resolved(
+    workspace: Workspace, name: str, found: Found | None = None
+) -> tuple[ResolvedQuery, dict[str, Table], str]:
     """
-    Pin a join's sources to their newest versions and resolve its statement against their columns.
+    Pin a join's sources to their newest versions and resolve its statement against the names of their columns.
 
-    Other joins that it reads are sources too, pinned to the versions that their last committed epochs made. Once the
-    result exists, its columns fix the columns that `*` stands for.
+    Spark starts only for tables whose log delta-rs may not read. Once the result exists, its columns fix the columns
+    that `*` stands for.
 
     Args:
         found: Returns the result and its history in the ledger, if the caller reads both anyway; None: read them here.
+
+    Returns:
+        The query, its tables by source, and the fingerprint of its definition.
+
+    Raises:
+        LakejoinError: A source does not exist, or a join that is read has no committed epoch.
+        PipelineFileError: A column is unknown.
+    """
+    statement = statement_of(workspace.file, name)
+    definition = fingerprint(workspace.file, name, workspace.deviations)
+    found = found or (lambda: (find(workspace.engine, workspace.table(name)), workspace.ledger.of(name)))
+    with ThreadPoolExecutor() as side_by_side:
+        star_columns = side_by_side.submit(result_columns, statement, definition, found)
+        inputs = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
+        tables = dict(zip(statement.sources, inputs, strict=True))
+    columns = {each: table.schema.fieldNames() for each, table in tables.items()}
+    return bind(statement, columns, star_columns.result()), tables, definition
+
+
+def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> BoundJoin:
+    """
+    Pin a join's sources, resolve its statement as `resolved` does, and determine types and columns of the result.
+
+    Other joins that it reads are sources too, pinned to the versions that their last committed epochs made.
 
     Raises:
         LakejoinError: A source does not exist, or a join that is read has no committed epoch.
         PipelineFileError: A column is unknown, or has a type that cannot be compared.
     """
     file, statement = workspace.file, statement_of(workspace.file, name)
-    definition = fingerprint(file, name, workspace.deviations)
-    found = found or (lambda: (find(workspace.engine, workspace.table(name)), workspace.ledger.of(name)))
-    with ThreadPoolExecutor() as side_by_side:
-        star_columns = side_by_side.submit(result_columns, statement, definition, found)
-        inputs = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
-        tables = dict(zip(statement.sources, inputs, strict=True))
-    join = bind(statement, {each: table.schema.fieldNames() for each, table in tables.items()}, star_columns.result())
+    join, tables, definition = resolved(workspace, name, found)
     streams, times = stream_inputs(workspace, statement, tables) if statement.reads_stream else ((), {})
     is_read = any(name in reads(workspace.file, other) for other in workspace.file.joins)
     if join.window is None and not is_read:
@@ -114,6 +134,14 @@ def _logs(workspace: Workspace, name: str, tables: Mapping[str, Table]) -> dict[
     return {source: get_log(workspace, source, tables[source]) for source in read}
 
 
+def has_faults(workspace: Workspace, join: ResolvedQuery, tables: Mapping[str, Table]) -> bool:
+    """Return whether the names or types of columns have a fault that `bind_join` would report, as far as logs show."""
+    columns = [output.name for output in join.outputs]
+    changelog = [] if workspace.changelog(join.name) is None else _changelog_faults(join)
+    of_columns = _Binding(workspace, join, tables).column_faults()
+    return any(True for _ in (*of_columns, *changelog, *_expectation_faults(workspace, join.name, columns)))
+
+
 def _expectation_faults(workspace: Workspace, name: str, columns: Sequence[str]) -> Iterator[Fault]:
     for index, declared in enumerate(workspace.file.joins[name].expectations):
         for expectation, arguments in declared.items():
@@ -151,7 +179,7 @@ class _Binding:
     def key_types(self) -> tuple[tuple[DataType, ...], ...]:
         """Return the types in which keys are compared, for each input; the inputs that key the result have the same."""
         join = self.join
-        faults = [*self._incomparable(), *self._padding_faults(), *self._null_faults()]
+        faults = self.column_faults()
         compared = _Compared(self._path)
         own = self._key_of(join.members[0])
         for label, data_type in own:
@@ -205,6 +233,10 @@ class _Binding:
                 if incomparable(StructType([field])):
                     shown = f"{item.alias}.{column} is {field.dataType.simpleString()}"
                     yield Fault(self._path, f"{shown}, which cannot be compared", WITHOUT_IT)
+
+    def column_faults(self) -> list[Fault]:
+        """Return the faults that each column has by itself."""
+        return [*self._incomparable(), *self._padding_faults(), *self._null_faults()]
 
     def _padding_faults(self) -> Iterator[Fault]:
         chars: dict[tuple[str, ...], str] = {

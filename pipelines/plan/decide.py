@@ -33,6 +33,9 @@ from pipelines.plan.values import (
     Strategy,
 )
 
+NO_CHANGES = "no-changes: no commit with data since the last epoch"
+"""The reason of an epoch with nothing to do."""
+
 RECONCILE_KTABLE = (
     "run `lakejoin backfill`, which reconciles the KTable of this source with the current source, "
     "and the joins that read it"
@@ -216,7 +219,7 @@ def _plan_next(
         reason = f"source-recreated: {', '.join(recreated)} was created again, or restored from a copy"
         return _plan(join, history, "reconcile", reason, ranges)
     if not any(source.changed or source.gap or source.has_news for source in sources):
-        return _plan(join, history, "nothing", "no-changes: no commit with data since the last epoch", ranges)
+        return _plan(join, history, "nothing", NO_CHANGES, ranges)
     if refresh == "incremental":
         _check_feeds(join, recorded, sources)
     return _plan(join, history, *_strategy(refresh, sources), ranges)

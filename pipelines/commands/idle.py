@@ -1,0 +1,80 @@
+"""
+A run with nothing to do, found in logs and ledger alone: a scheduled job without news need not start Spark.
+
+Whatever a run could do, report or refuse must be a reason to start it. In doubt nothing is idle.
+"""
+
+import logging
+from collections.abc import Collection
+
+from lakehouse.errors.conditions import refuse_forgetting
+from lakehouse.ledger.ledger import NAME as LEDGER
+from lakehouse.tables.table import find
+from pipelines.binding.bind import has_faults, resolved
+from pipelines.binding.workspace import Workspace
+from pipelines.commands.status import status_of
+from pipelines.language import is_stream, reads, statement_of
+from pipelines.plan.decide import NO_CHANGES
+from pipelines.report import JoinReport
+from pipelines.report.progress import Stopwatch
+from pipelines.report.state import State
+
+log = logging.getLogger(__name__)
+
+
+def reports_of_idle(workspace: Workspace, select: Collection[str] | None = None) -> list[JoinReport] | None:
+    """
+    Return the reports of a run in which no join has anything to do; None if one may have, or is read through Spark.
+
+    Raises:
+        LakejoinError: The selection is invalid.
+    """
+    reports, states = list[JoinReport](), dict[str, State]()
+    for name in workspace.nodes(select):
+        watch = Stopwatch(lambda _: None)
+        try:
+            with watch.step("plan"):
+                if not _is_idle(workspace, name, states):
+                    return None
+                epoch = workspace.ledger.of(name).next_epoch
+        except Exception:  # the run itself reports it
+            log.debug("%s is not idle", name, exc_info=True)
+            return None
+        seconds = dict(watch.seconds)
+        reports.append(
+            JoinReport(
+                join=name, outcome="nothing", epoch=epoch, strategy="nothing", reason=NO_CHANGES, seconds=seconds
+            )
+        )
+    return reports
+
+
+def _is_idle(workspace: Workspace, name: str, states: dict[str, State]) -> bool:
+    engine, file = workspace.engine, workspace.file
+    is_join = name in file.joins
+    sources = [each for each in (statement_of(file, name).sources if is_join else (name,)) if each in file.sources]
+    addresses = [*map(workspace.source, sources), workspace.table(name), workspace.table(LEDGER)]
+    if not engine.is_embedded or any(map(engine.why_spark, addresses)):
+        return False
+    if any(file.sources[source].kind == "global_table" for source in sources):
+        return False  # nobody records the columns of a global table
+    last = workspace.ledger.of(name).committed
+    if last is None or status_of(workspace, name, states).state != "current":
+        return False
+    for target in last.targets:
+        table = find(engine, workspace.table(target.address.label))
+        if table is None or (target == last.result and not table.feed_on):
+            return False
+        refuse_forgetting(name, table.address, table.properties)
+    return not is_join or _is_join_as_before(workspace, name, keeps=last.changelog is not None)
+
+
+def _is_join_as_before(workspace: Workspace, name: str, *, keeps: bool) -> bool:
+    """Return whether a join has the changelog of its last epoch, reads no other, and binding finds no fault."""
+    file, changelog = workspace.file, workspace.changelog(name)
+    if (changelog is not None) != keeps:
+        return False
+    if (keeps or is_stream(file, name)) and any(not is_stream(file, other) for other in reads(file, name)):
+        return False  # the changelog of such a join may have new rows though its result has no new version
+    query, tables, _ = resolved(workspace, name)
+    return not query.left_out and not has_faults(workspace, query, tables)
