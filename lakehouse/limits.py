@@ -32,6 +32,11 @@ Bytes. Queries over files of up to this size are interpreted. Over two tables wi
 of one change took 5.6 s with interpreted and 3.8 s with compiled queries, once the session was warm.
 """
 
+QUICKLY_COMPILED_BYTES = 64 * 2**20
+"""
+Bytes of the sources. The JVM of a command over sources of up to this size uses its first compiler only.
+"""
+
 METHOD_BYTES = 8_000
 """
 Bytes. Java interprets a generated method of more bytes instead of compiling it, so that Spark had better not generate

@@ -11,6 +11,7 @@ from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from lakehouse.session import writing
+from lakehouse.session.archive import CACHE
 from lakehouse.session.session import local_session
 from lakehouse.session.settings import LOCAL_SETTINGS
 from tests.lake import Lake
@@ -18,6 +19,7 @@ from tests.log_readers import without_delta_rs
 from tests.printed import PRINTED
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+os.environ[CACHE] = ""  # no archive of classes in the cache of who runs the tests
 settings.register_profile("lakejoin", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("lakejoin")
 

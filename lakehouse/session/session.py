@@ -24,7 +24,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import limits
 from lakehouse.errors.errors import LakejoinError
-from lakehouse.session.settings import COSTS, FIXED, INDISPENSABLE, LOCAL_SETTINGS, UNSET
+from lakehouse.session.archive import class_archive_options
+from lakehouse.session.settings import COSTS, FIXED, INDISPENSABLE, JAVA_OPTIONS, LOCAL_SETTINGS, UNSET
 from lakehouse.values.sqltext import Address, local_path
 
 JARS = Path(sys.prefix) / "share" / "lakejoin" / "jars"
@@ -53,10 +54,26 @@ DELTA_RS_VERSIONS = SpecifierSet(">=1.6.6,<1.7")
 log = logging.getLogger(__name__)
 
 
-def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
+QUICKLY_COMPILED = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m"]
+"""
+Options of a JVM that uses its first compiler only. By default it then reserves 48 MB for compiled code, too little for
+Spark: the same code would be compiled again and again.
+"""
+
+
+def local_session(
+    settings: Mapping[str, str] | None = None, *, is_command: bool = False, is_small: bool = False
+) -> SparkSession:
     """
-    Start Spark with Delta on this machine, or return the session of an existing Spark unchanged. The settings extend or
-    override the local ones. Raise LakejoinError if Delta Lake for Spark or a suitable Java is not installed.
+    Start Spark with Delta on this machine, or return the session of an existing Spark unchanged.
+
+    Args:
+        settings: Spark settings that extend or override the local ones.
+        is_command: Whether this process ends after one command: its JVM then starts from an archive of classes.
+        is_small: Whether the command reads few rows: the JVM then compiles quickly instead of well.
+
+    Raises:
+        LakejoinError: Delta Lake for Spark or a suitable Java is not installed.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -72,7 +89,12 @@ def local_session(settings: Mapping[str, str] | None = None) -> SparkSession:
                 hint="install lakejoin with its extra `local`, or run `pip install delta-spark==4.4.0`",
             )
         builder = builder.master("local[*]")
-        for name, value in {**LOCAL_SETTINGS, **(settings or {})}.items():
+        options = class_archive_options(JARS) if is_command else []
+        if is_small:
+            options += QUICKLY_COMPILED
+        local = {**LOCAL_SETTINGS, **(settings or {})}
+        local[JAVA_OPTIONS] = " ".join([local[JAVA_OPTIONS], *options])
+        for name, value in local.items():
             builder = builder.config(name, value)
         if any(JARS.glob("*.jar")):
             builder = builder.config("spark.driver.extraClassPath", f"{JARS}/*")

@@ -156,11 +156,13 @@ COSTS = {
 
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
 LOCAL_SETTINGS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.ui.enabled": "false",
-    "spark.driver.extraJavaOptions": f'"-Dlog4j2.configurationFile={_QUIET}" -XX:+UseParallelGC',
+    JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_QUIET}" -XX:+UseParallelGC',
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),

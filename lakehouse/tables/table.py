@@ -159,6 +159,14 @@ def table_detail(spark: SparkSession, address: Address) -> Row | None:
     return detail
 
 
+def logged_size(engine: Engine, address: Address) -> int | None:
+    """Return the bytes of a table from its log, 0 if none exists; None if only Spark can read the log."""
+    log, why = open_log(engine, address)
+    if log is None:
+        return None if why else 0
+    return log.size
+
+
 def get(engine: Engine, address: Address) -> Table:
     """Look up a table; raise LakejoinError if no Delta table exists at the address."""
     table = find(engine, address)

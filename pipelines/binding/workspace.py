@@ -12,13 +12,14 @@ from typing import Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakehouse import limits
 from lakehouse.feed.feed import Repair, distortion, feed_ranges
 from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.ledger.ledger import Ledger
 from lakehouse.publish.stage import Stage
 from lakehouse.session.session import Engine, is_embedded, own_session, persisted, unpersist
-from lakehouse.tables.table import FEED_COLUMNS, Table, read_changes
-from lakehouse.values.recorded import CHANGELOG
+from lakehouse.tables.table import FEED_COLUMNS, Table, logged_size, read_changes
+from lakehouse.values.recorded import CHANGELOG, STATE
 from lakehouse.values.sqltext import Address, quote
 from pipelines.language import PipelineFile, changelogs, keeps_changelog, selected
 
@@ -148,6 +149,19 @@ class Workspace:
     def spark(self) -> SparkSession:
         """The session of lakejoin."""
         return self.engine.spark
+
+    @property
+    def is_small(self) -> bool:
+        """Whether sources, results and what is kept beside them are known to be small, from their logs alone."""
+        if not self.engine.is_embedded:
+            return False
+        kept = [self.table(f"{name}{suffix}") for name in self.file.joins for suffix in ("", CHANGELOG, STATE)]
+        kept += [self.table(name + STATE) for name in self.file.sources]  # of changelog sources
+        try:
+            sizes = [logged_size(self.engine, table) for table in (*map(self.source, self.file.sources), *kept)]
+        except Exception:  # the command itself reports it
+            return False
+        return None not in sizes and sum(size or 0 for size in sizes) <= limits.QUICKLY_COMPILED_BYTES
 
     @cached_property
     def ledger(self) -> Ledger:

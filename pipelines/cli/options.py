@@ -86,14 +86,14 @@ class FileOptions:
         self.pipeline = file.pipeline
         return file, path.resolve().parent
 
-    def open(self) -> "Workspace":
-        """Read the file, then start Spark and open a workspace."""
-        workspace = self.open_without_spark()
+    def open(self, *, goes_on: bool = False) -> "Workspace":
+        """Read the file, then start Spark and open a workspace, as `open_without_spark` does."""
+        workspace = self.open_without_spark(goes_on=goes_on)
         _ = workspace.spark
         return workspace
 
-    def open_without_spark(self) -> "Workspace":
-        """Read the file and open a workspace; Spark starts if a table proves to need it."""
+    def open_without_spark(self, *, goes_on: bool = False) -> "Workspace":
+        """Open a workspace of the file; Spark starts if something needs it, to last if the command `goes_on`."""
         file, folder = self.load()
         from lakehouse.session.session import local_session
         from pipelines.binding.workspace import Workspace
@@ -101,9 +101,10 @@ class FileOptions:
 
         def start() -> "SparkSession":
             announce("Starting Spark takes some seconds ...")
-            return local_session()
+            return local_session(is_command=not goes_on, is_small=not goes_on and workspace.is_small)
 
-        return Workspace.on_demand(start, file, folder)
+        workspace = Workspace.on_demand(start, file, folder)
+        return workspace
 
 
 def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callable[..., None]]:
@@ -142,18 +143,21 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callabl
 
 
 def run_command(chosen: FileOptions, select: list[str] | None, backfill: "Backfill | None" = None) -> "Answer":
-    """Run joins, or backfill them."""
-    workspace = chosen.open()
+    """Run joins, or backfill them; a run with nothing to do starts no Spark."""
+    workspace = chosen.open_without_spark()
     from pipelines.cli.progress import shown
+    from pipelines.commands.idle import reports_of_idle
     from pipelines.commands.run import run_joins
 
+    if backfill is None and (idle := reports_of_idle(workspace, select)) is not None:
+        return idle
     with shown(workspace.spark) as progress:
         return run_joins(workspace, select, backfill=backfill, progress=progress)
 
 
 def watch_command(chosen: FileOptions, select: list[str] | None, every: float) -> "Answer":
     """Run joins repeatedly until a signal or an error, and print a line for each run."""
-    workspace, context = chosen.open(), click.get_current_context()
+    workspace, context = chosen.open(goes_on=True), click.get_current_context()
     from pipelines.commands.run import watch_joins
 
     rounds, code = 0, 0
