@@ -1,5 +1,5 @@
 """
-An archive of the classes that Spark and Delta load, which halves what the JVM computes at the start of a command.
+An archive of the classes that Spark and Delta load, with which the JVM of a command starts sooner.
 
 A JVM that ends writes the archive (class data sharing); a JVM that starts maps it instead of reading the classes from
 their jars. A JVM ignores an archive that is incomplete or was made by another Java or from other jars.
