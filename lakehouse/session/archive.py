@@ -64,7 +64,7 @@ def class_archive_options(jars: Path) -> list[str]:
 
 
 def _settle(archive: Path) -> None:
-    """Give a finished archive its name, and delete what was never finished or is no longer used."""
+    """Rename a finished archive, and delete what was never finished or is no longer used."""
     folder, now = archive.parent, time.time()
     for part in folder.glob(f"{archive.name}.*"):
         if _is_complete(part):
@@ -88,7 +88,7 @@ def _folder() -> Path | None:
 
 
 def _java() -> Path | None:
-    """Return the home of Java; None if there is no Java."""
+    """Return the home of Java; None if none is found."""
     home, found = os.environ.get("JAVA_HOME"), shutil.which("java")
     if home:
         return Path(home)

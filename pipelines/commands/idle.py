@@ -1,7 +1,7 @@
 """
 A run with nothing to do, found in logs and ledger alone: a scheduled job without news need not start Spark.
 
-Whatever a run could do, report or refuse must be a reason to start it. In doubt nothing is idle.
+Anything that a run could do, report or refuse is a reason to start Spark, and so is any doubt.
 """
 
 import logging
