@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from pathlib import Path
 from threading import Lock
 from typing import Literal
@@ -158,7 +159,10 @@ class Workspace:
         kept = [self.table(f"{name}{suffix}") for name in self.file.joins for suffix in ("", CHANGELOG, STATE)]
         kept += [self.table(name + STATE) for name in self.file.sources]  # of changelog sources
         try:
-            sizes = [logged_size(self.engine, table) for table in (*map(self.source, self.file.sources), *kept)]
+            with ThreadPoolExecutor() as executor:
+                sizes = [
+                    *executor.map(partial(logged_size, self.engine), (*map(self.source, self.file.sources), *kept))
+                ]
         except Exception:  # the command itself reports it
             return False
         return None not in sizes and sum(size or 0 for size in sizes) <= limits.QUICKLY_COMPILED_BYTES

@@ -1,6 +1,6 @@
 """
 Recorded joins of two streams through the product: whole, cut at random, and one step an epoch. All epochs of all cases
-of one definition are one Spark job. Each epoch begins as the oracle says; what it comes to must be what the oracle
+of one definition are one Spark job. Each epoch begins from the state of the oracle, and must end in what the oracle
 says, and what all of them emit is compared with the record.
 """
 

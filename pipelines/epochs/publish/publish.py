@@ -188,8 +188,7 @@ def append_rows(
         is_beaten, attempts = False, attempts - 1
         try:
             # A run that wakes up late must not append the rows of an epoch that another run has closed.
-            is_closed = partial(_is_closed, workspace, entry)
-            append(rows(), target.address, fence, overwrite=overwrite, unless=is_closed)
+            append(rows(), target.address, fence, overwrite=overwrite, unless=lambda: not is_open(workspace, entry))
         except Exception as error:
             if not is_conflict(error):
                 raise
@@ -200,10 +199,6 @@ def append_rows(
             raise another_run(entry)
     counts = committed_counts(workspace.engine, table, commit)
     return commit.version, None if counts is None else counts["inserted"]
-
-
-def _is_closed(workspace: Workspace, entry: Entry) -> bool:
-    return not is_open(workspace, entry)
 
 
 def append_staged(workspace: Workspace, entry: Entry, write: Merge | Append | Overwrite, stage: Stage) -> int:
