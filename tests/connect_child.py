@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lakehouse.session.session import RunningTasks, local_session
+from lakehouse.session.engine import RunningTasks
+from lakehouse.session.session import local_session
 from pipelines import Pipeline
 from pipelines.report import JoinReport
 from tests.lake import JOIN, Lake

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakehouse.errors.errors import SchemaBroken
-from lakehouse.session.session import Engine
+from lakehouse.session.engine import Engine
 from lakehouse.tables.identity import changed_columns, columns_in
 from lakehouse.tables.table import Table
 from lakehouse.values.compare import DECLARED

@@ -30,7 +30,8 @@ from lakehouse.publish.merge import Fence, append, merge, merge_statement
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import Append, TargetVersions
 from lakehouse.session import writing
-from lakehouse.session.session import Engine, own_session, settings
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import own_session, settings
 from lakehouse.tables.creation import create
 from lakehouse.tables.table import get, read_feed
 from lakehouse.values.pruning import pruning

@@ -20,7 +20,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructTy
 
 from lakehouse import limits
 from lakehouse.errors.errors import FeedUnavailable, Remedy
-from lakehouse.session.session import Engine
+from lakehouse.session.engine import Engine
 from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.table import CHANGE_FEED, FEED_COLUMNS, Table, commits_since, read_rows
 from lakehouse.values.compare import as_valid_text, identical, skips_files

@@ -39,7 +39,8 @@ from lakehouse.errors.conditions import is_conflict, is_missing, is_of_spark, re
 from lakehouse.errors.errors import AnotherRun, LedgerForgot, Remedy
 from lakehouse.ledger.entries import ABANDONED, CLOSING, COMMITTED, PUBLISHING, SLICE, VERIFIED, Entry, JoinHistory
 from lakehouse.ledger.rows import SCHEMA, arrow_schema, entry_of, row_of
-from lakehouse.session.session import INTERPRETED, Engine, settings
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import INTERPRETED, settings
 from lakehouse.session.writing import write
 from lakehouse.tables.creation import create
 from lakehouse.tables.delta_log import Log, open_log

@@ -19,7 +19,8 @@ from lakehouse.errors.conditions import is_conflict
 from lakehouse.errors.errors import AnotherRun
 from lakehouse.publish.ownership import check_owner
 from lakehouse.publish.stage import Stage
-from lakehouse.session.session import Engine, settings
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import settings
 from lakehouse.session.writing import write
 from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.table import Table, read_feed, refresh

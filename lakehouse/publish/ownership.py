@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from lakehouse.errors.errors import ForeignWriter, Remedy
 from lakehouse.publish.writes import TargetVersions
-from lakehouse.session.session import Engine
+from lakehouse.session.engine import Engine
 from lakehouse.tables.delta_log import UPKEEP_OPERATIONS, Commit
 from lakehouse.tables.identity import commit_identity
 from lakehouse.tables.table import Table, commits_since, with_commits_since

@@ -1,24 +1,14 @@
-"""
-The engines that read and write Delta tables: Spark sessions for everything, delta-rs for logs and for the ledger.
-
-A Spark query costs about half a second on a small machine, also for one row. delta-rs reads a log in milliseconds and
-needs no JVM, so Spark starts only when something needs it.
-"""
+"""Spark sessions: a local session with Delta for embedded use, and lakejoin's own session beside the caller's."""
 
 import importlib.util
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from threading import Lock
-from typing import Any
-from weakref import WeakKeyDictionary, finalize
+from weakref import WeakKeyDictionary
 
-from packaging.specifiers import SpecifierSet
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -26,7 +16,6 @@ from lakehouse import limits
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.session.archive import class_archive_options
 from lakehouse.session.settings import COSTS, FIXED, INDISPENSABLE, JAVA_OPTIONS, LOCAL_SETTINGS, UNSET
-from lakehouse.values.sqltext import Address, local_path
 
 JARS = Path(sys.prefix) / "share" / "lakejoin" / "jars"
 """The folder into which set-up puts Delta's jars, so that a start resolves no dependencies."""
@@ -47,11 +36,6 @@ WITHOUT_BROADCASTS = {"spark.sql.shuffle.partitions": "1", "spark.sql.autoBroadc
 """Settings for joins of a few rows on the driver: a broadcast is a job of its own, which costs more than a sort."""
 
 _LOSSY = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles")
-
-DELTA_RS_VERSIONS = SpecifierSet(">=1.6.6,<1.7")
-"""The versions of the package `deltalake` that read logs as Spark does; pyproject.toml names the same range."""
-
-log = logging.getLogger(__name__)
 
 
 QUICKLY_COMPILED = ["-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m"]
@@ -274,89 +258,3 @@ def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]
                 session.conf.unset(name)
             else:
                 session.conf.set(name, old)
-
-
-class Engine:
-    """
-    The engines of one workspace. `start` returns lakejoin's own Spark session when Spark is first needed; an embedded
-    Spark is one that it starts on this machine, with the local file system as default.
-    """
-
-    def __init__(self, start: Callable[[], SparkSession], *, is_embedded: bool = False) -> None:
-        self._start, self._starting = start, Lock()
-        self._session: SparkSession | None = None
-        self.is_embedded = is_embedded
-
-    @staticmethod
-    def of(session: SparkSession) -> "Engine":
-        """Return the engines beside a running session."""
-        return Engine(lambda: session)
-
-    @staticmethod
-    def beside(spark: SparkSession, timezone: str) -> "Engine":
-        """Return engines with a session of their own beside the caller's, which is released with them."""
-        session = own_session(spark, timezone)
-        engine = Engine.of(session)
-        finalize(engine, release, spark, session)
-        return engine
-
-    @property
-    def spark(self) -> SparkSession:
-        """The Spark session of lakejoin, which starts on first use, in whichever thread."""
-        with self._starting:
-            if self._session is None:
-                self._session = self._start()
-        return self._session
-
-    @cached_property
-    def deviations(self) -> dict[str, str]:
-        """The settings that the runtime does not let lakejoin fix, as `session.deviations` returns them."""
-        return {} if self.is_embedded else deviations(self.spark)
-
-    def why_spark(self, address: Address) -> str:
-        """Return why Spark reads the log of a table, in a few words; empty if delta-rs may read it."""
-        if self._why_spark:
-            return self._why_spark
-        if address.table:
-            return "catalog table"
-        return "" if local_path(address.path) else "not a local path"
-
-    @cached_property
-    def _why_spark(self) -> str:
-        try:
-            installed = version("deltalake")
-        except PackageNotFoundError:
-            return "deltalake is not installed"
-        if installed not in DELTA_RS_VERSIONS:
-            message = "deltalake %s is installed, and lakejoin needs %s: Spark reads logs and the ledger, more slowly"
-            log.warning(message, installed, DELTA_RS_VERSIONS)
-            return f"deltalake {installed} is not {DELTA_RS_VERSIONS}"
-        return "Spark Connect" if not self.is_embedded and is_over_connect(self.spark) else ""
-
-
-class RunningTasks:
-    """The tasks of the jobs that Spark is running; over Spark Connect only those of this session."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark, self._is_remote = spark, is_over_connect(spark)
-        self._stages: tuple[Any, ...] = ()
-        if self._is_remote:
-            spark.registerProgressHandler(self._handle)
-
-    def now(self) -> tuple[int, int]:
-        """Return the number of finished tasks and of all tasks, of the stages that are running."""
-        if self._is_remote:
-            running = [(stage.num_completed_tasks, stage.num_tasks) for stage in self._stages if not stage.done]
-        else:
-            tracker = self._spark.sparkContext.statusTracker()
-            stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
-            running = [(stage.numCompletedTasks, stage.numTasks) for stage in stages if stage is not None]
-        return sum(done for done, _ in running), sum(total for _, total in running)
-
-    def stop(self) -> None:
-        """Stop following the jobs of a session over Spark Connect."""
-        if self._is_remote:
-            self._spark.removeProgressHandler(self._handle)
-
-    def _handle(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        self._stages = () if done else tuple(stages or ())

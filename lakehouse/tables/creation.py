@@ -10,7 +10,7 @@ from pyspark.sql.types import DataType, StructType
 
 from lakehouse.errors.conditions import is_conflict
 from lakehouse.errors.errors import AnotherRun
-from lakehouse.session.session import Engine
+from lakehouse.session.engine import Engine
 from lakehouse.session.settings import TABLE_PROPERTIES
 from lakehouse.session.writing import write
 from lakehouse.tables.table import CHANGE_FEED, Table, history

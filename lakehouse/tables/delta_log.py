@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from lakehouse.session.session import Engine
+from lakehouse.session.engine import Engine
 from lakehouse.values.sqltext import Address, local_path
 
 if TYPE_CHECKING:

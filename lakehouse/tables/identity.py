@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType, StructField, StructType
 
 from lakehouse.errors.errors import FeedUnavailable
-from lakehouse.session.session import Engine
+from lakehouse.session.engine import Engine
 from lakehouse.tables.delta_log import Commit, commit_info, commit_line, open_log
 from lakehouse.tables.table import Table, commits_since, find, table_detail, with_commits_since
 from lakehouse.values.compare import char_type, inner_types

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from lakehouse import limits
 from lakehouse.errors.conditions import is_missing, is_view
 from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError, Remedy
-from lakehouse.session.session import Engine
+from lakehouse.session.engine import Engine
 from lakehouse.tables.delta_log import PARAMETERS, UNADJUSTED_COMMITS, Commit, open_log
 from lakehouse.values.compare import char_type, plain_schema
 from lakehouse.values.recorded import utc

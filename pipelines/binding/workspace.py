@@ -18,7 +18,8 @@ from lakehouse.feed.feed import Repair, distortion, feed_ranges
 from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.ledger.ledger import Ledger
 from lakehouse.publish.stage import Stage
-from lakehouse.session.session import Engine, is_embedded, own_session, persisted, unpersist
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import is_embedded, own_session, persisted, unpersist
 from lakehouse.tables.table import FEED_COLUMNS, Table, logged_size, read_changes
 from lakehouse.values.recorded import CHANGELOG, STATE
 from lakehouse.values.sqltext import Address, quote

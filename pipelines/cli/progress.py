@@ -177,7 +177,7 @@ def _followed(spark: "SparkSession | None", on_tasks: Callable[[Tasks], None], e
     if spark is None:
         yield
         return
-    from lakehouse.session.session import RunningTasks
+    from lakehouse.session.engine import RunningTasks
 
     running, pace, stop = RunningTasks(spark), Pace(), Event()
 

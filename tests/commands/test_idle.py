@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.session.session import Engine
+from lakehouse.session.engine import Engine
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.idle import reports_of_idle
 from pipelines.language import load

@@ -14,8 +14,8 @@ from packaging.requirements import Requirement
 from pyspark.sql import SparkSession
 
 from lakehouse.errors.errors import FeedUnavailable
-from lakehouse.session import session as engines
-from lakehouse.session.session import DELTA_RS_VERSIONS, Engine
+from lakehouse.session import engine as engines
+from lakehouse.session.engine import DELTA_RS_VERSIONS, Engine
 from lakehouse.tables.delta_log import open_log
 from lakehouse.tables.table import DELTA_RS, Table, commits_since, find, history, read_feed, refresh
 from lakehouse.values.compare import char_type

@@ -14,7 +14,8 @@ from lakehouse.errors.errors import AnotherRun
 from lakehouse.ledger import ledger
 from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, SLICE, Entry, JoinHistory
 from lakehouse.ledger.ledger import NAME, Ledger
-from lakehouse.session.session import Engine, own_session
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import own_session
 from lakehouse.values.sqltext import Address
 from tests.lake import Lake
 from tests.ledgers import entry

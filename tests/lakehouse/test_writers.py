@@ -13,7 +13,8 @@ from filelock import FileLock
 from lakehouse import limits
 from lakehouse.ledger.ledger import NAME, Ledger
 from lakehouse.session import writing
-from lakehouse.session.session import Engine, own_session
+from lakehouse.session.engine import Engine
+from lakehouse.session.session import own_session
 from lakehouse.values.sqltext import Address
 from tests.lake import Lake
 from tests.ledgers import entry
@@ -22,7 +23,7 @@ from tests.log_readers import without_delta_rs
 APPENDING = """
 import sys, threading
 from lakehouse.values.sqltext import Address
-from lakehouse.session.session import Engine
+from lakehouse.session.engine import Engine
 from lakehouse.ledger.ledger import NAME, Ledger
 from dataclasses import replace
 from tests.ledgers import entry

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from lakehouse.session.session import RunningTasks
+from lakehouse.session.engine import RunningTasks
 from pipelines.cli.logs import ToStderr
 from pipelines.cli.progress import Bars, Lines, _display, announce, shown, spinner
 from pipelines.report.progress import ORDER, SILENT, STEPS, Pace, Progress, Stopwatch, Tasks, position

@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.killing import killed
+from tests.killing import killed, observed
 from tests.lake import Lake, only
 
 INSERT = "INSERT INTO {left} VALUES (2, 'b'), (3, 'c')"
@@ -47,3 +47,19 @@ def test_inserts_of_a_killed_run_are_there_once(loaded: Lake, write: str, moment
     loaded.pipeline().run(loaded.spark)
     assert loaded.rows() == ROWS
     assert only(loaded.pipeline().verify(loaded.spark)).outcome == "done"
+
+
+def test_a_run_that_wakes_up_late_appends_nothing(loaded: Lake) -> None:
+    """Another run finishes its epoch just before it appends."""
+    before, others = loaded.version(), []
+
+    def meanwhile(when: str, what: str) -> None:
+        if (when, what) == ("before", "load result") and not others:
+            others.append("begun")
+            others.extend(report.outcome for report in loaded.pipeline().run(loaded.spark))
+
+    with observed(meanwhile):
+        loaded.pipeline().run(loaded.spark)
+    assert others == ["begun", "done"]
+    assert loaded.rows() == ROWS
+    assert loaded.version() == before + 1
