@@ -107,9 +107,13 @@ class Lake:
         return reader.option("startingVersion", after + 1).load(self.path(name))
 
     def ledger(self) -> list[Row]:
-        """Give the ledger's rows in the order in which they were written, without those about refused runs."""
-        rows = self.spark.sql(f"SELECT * FROM {self.at(LEDGER)} ORDER BY epoch, at").collect()
+        """Give the rows about epochs in the order in which they were written, without those about refused runs."""
+        rows = self.spark.sql(f"SELECT * FROM {self.at(LEDGER)} WHERE epoch IS NOT NULL ORDER BY epoch, at").collect()
         return [row for row in rows if row["step"] != REFUSED]
+
+    def runs(self) -> list[Row]:
+        """Give the ledger's rows about whole runs in the order in which they were written."""
+        return self.spark.sql(f"SELECT * FROM {self.at(LEDGER)} WHERE epoch IS NULL ORDER BY at").collect()
 
 
 def only(reports: Sequence[JoinReport]) -> JoinReport:

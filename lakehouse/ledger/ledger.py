@@ -7,6 +7,7 @@ The ledger: one Delta table with a row for each step of an epoch, never updated 
     rejected                             a gate failed; uses up no number
     refused                              a run could not continue without a person; uses up no number
     verified                             the result of the committed epoch has its checksum
+    begun       ->  complete, incomplete a whole run, about no join: the cut to which it brought all of them
 
 The *publishing* row decides which run publishes an epoch. It is appended under its own application id with the epoch as
 its version, so only one of two concurrent runs has a row. Progress is read from the ledger only. "Last" means the
@@ -35,10 +36,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from lakehouse import limits
-from lakehouse.errors.conditions import is_conflict, is_missing, is_of_spark, refusal, refuse_forgetting
+from lakehouse.errors.conditions import (
+    first_line,
+    is_conflict,
+    is_missing,
+    is_of_spark,
+    refusal,
+    refuse_forgetting,
+)
 from lakehouse.errors.errors import AnotherRun, LedgerForgot, Remedy
 from lakehouse.ledger.entries import ABANDONED, CLOSING, COMMITTED, PUBLISHING, SLICE, VERIFIED, Entry, JoinHistory
-from lakehouse.ledger.rows import SCHEMA, arrow_schema, entry_of, row_of
+from lakehouse.ledger.rows import SCHEMA, arrow_schema, entry_of, row_of, row_of_run, run_of
+from lakehouse.ledger.runs import RUN_STEPS, Run
 from lakehouse.session.engine import Engine
 from lakehouse.session.session import INTERPRETED, settings
 from lakehouse.session.writing import write
@@ -51,8 +60,11 @@ log = logging.getLogger(__name__)
 
 NAME = "lakejoin_ledger"
 
-_OF_EPOCHS = f"step NOT IN ('{SLICE}', '{VERIFIED}')"
-"""The condition for rows about whole epochs: neither about a slice nor about a verification."""
+_OF_RUNS = f"step IN ({', '.join(map(text, RUN_STEPS))})"
+"""The condition for rows about whole runs."""
+
+_OF_EPOCHS = f"step NOT IN ('{SLICE}', '{VERIFIED}') AND NOT {_OF_RUNS}"
+"""The condition for rows about whole epochs: neither about a slice, nor about a verification, nor about a run."""
 
 _ENTRIES, _SLICES = f"join_name = {{join}} AND {_OF_EPOCHS}", f"join_name = {{join}} AND step = '{SLICE}'"
 """The conditions for the rows of a join about whole epochs, and for its rows about single slices."""
@@ -112,6 +124,22 @@ class Ledger:
         """Return the rows of `last_verified` for all joins, by the name of the join."""
         return {entry.join: entry for entry in self._rows(f"step = '{VERIFIED}'", newest=1, of_each=True)}
 
+    def runs(self, newest: int | None) -> list[Run]:
+        """Return so many of the newest rows about whole runs, newest first; None for all."""
+        rows = _read(self._engine, self._address, _OF_RUNS, "", newest, of_each=False)
+        runs = (run_of(row, self._storage) for row in rows)
+        return sorted(runs, key=lambda run: run.at or datetime.min.replace(tzinfo=UTC), reverse=True)
+
+    def append_run(self, run: Run) -> None:
+        """Append a row about a whole run; if it cannot be written, this is a warning: the rows of its epochs are."""
+        row = row_of_run(replace(run, at=datetime.now(UTC)), self._storage)
+        try:
+            self._add(f"ledger: {run.step} run {run.id}", row, None, f"{run.id} {run.step}")
+        except Exception as error:
+            if not is_of_spark(error) and not _is_of_delta_rs(error):
+                raise
+            log.warning("the run %s was not recorded as %s: %s", run.id, run.step, first_line(error))
+
     def slices_done(self, entry: Entry) -> set[int]:
         """Return the numbers of the slices that are written, for an epoch in slices."""
         rows = self._rows(f"{_SLICES} AND epoch = {entry.epoch}", entry.join)
@@ -155,15 +183,19 @@ class Ledger:
         what = f"ledger: {entry.step} epoch {entry.epoch} of {entry.join}"
         row, metadata = row_of(entry, self._storage), _user_metadata(entry)
         try:
-            opened, _ = open_log(self._engine, self._address)
-            if opened is not None and _is_writable(opened):
-                return entry, write(what, lambda: _append(opened, row, transaction, metadata), opened.location)
-            _append_by_spark(self._engine.spark, self._address, what, row, transaction, metadata)
-            return entry, False  # Spark does not tell
+            return entry, self._add(what, row, transaction, metadata)
         except Exception as error:
             if is_of_spark(error) or _is_of_delta_rs(error):
                 raise refusal(error, self._address, entry.epoch, entry.join) from error
             raise
+
+    def _add(self, what: str, row: Mapping[str, Any], transaction: _Transaction | None, metadata: str) -> bool:
+        """Append a row; return whether it is known to have been written: Spark does not tell."""
+        opened, _ = open_log(self._engine, self._address)
+        if opened is not None and _is_writable(opened):
+            return write(what, lambda: _append(opened, row, transaction, metadata), opened.location)
+        _append_by_spark(self._engine.spark, self._address, what, row, transaction, metadata)
+        return False
 
     def _exists(self, entry: Entry) -> bool:
         """

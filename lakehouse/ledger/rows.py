@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.entries import Entry, StreamPosition
+from lakehouse.ledger.runs import CutSource, Run, RunResult
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
 from lakehouse.values.recorded import Checksum, CommitIdentity, Slice, SourceVersions, UsedColumn, utc
 from lakehouse.values.sqltext import Address
@@ -214,9 +215,12 @@ def _known(of: type[Checksum | SourceVersions], row: Mapping[str, Any]) -> dict[
     return {field.name: row[field.name] for field in fields(of)}
 
 
+def _address(row: Mapping[str, Any], storage: str) -> Address:
+    return Address(row["name"], _absolute_from(storage, row["path"] or ""), row["table_name"] or "")
+
+
 def _target(row: Mapping[str, Any], storage: str) -> TargetVersions:
-    address = Address(row["name"], _absolute_from(storage, row["path"] or ""), row["table_name"] or "")
-    return TargetVersions(address, row["id"], row["base_version"], row["version"], _commit(row))
+    return TargetVersions(_address(row, storage), row["id"], row["base_version"], row["version"], _commit(row))
 
 
 def _commit(row: Mapping[str, Any]) -> CommitIdentity:
@@ -235,12 +239,64 @@ def _write(row: Mapping[str, Any], target: TargetVersions) -> Write:
     return appends[mode](target, part, row["rows"])
 
 
+def row_of_run(run: Run, storage: str) -> dict[str, Any]:
+    """Return a run as the values of a row of the ledger; it has no join and no epoch."""
+    return {
+        "step": run.step,
+        "run_id": run.id,
+        "at": run.at,
+        "strategy": "",
+        "reason": run.reason,
+        "definition": "",
+        "sources": [
+            {
+                "name": source.name,
+                "id": source.id,
+                "from_version": -1,
+                "to_version": source.version,
+                "commit": {"time": source.commit.time, "transaction": source.commit.transaction},
+            }
+            for source in run.cut
+        ],
+        "targets": [
+            {
+                "name": result.name,
+                "path": _relative_to(storage, result.address.path),
+                "table_name": result.address.table,
+                "id": result.id,
+                "version": result.version,
+            }
+            for result in run.results
+        ],
+        "seconds": {"run": run.seconds},
+    }
+
+
+def run_of(row: Mapping[str, Any], storage: str) -> Run:
+    """Return the run of a row, as `row_of_run` made it."""
+    return Run(
+        id=row["run_id"],
+        step=row["step"],
+        cut=tuple(
+            CutSource(source["name"], source["id"], source["to_version"], _commit(source))
+            for source in row["sources"] or ()
+        ),
+        results=tuple(
+            RunResult(target["name"], _address(target, storage), target["id"], target["version"])
+            for target in row["targets"] or ()
+        ),
+        reason=row["reason"] or "",
+        seconds=dict(row["seconds"] or {}).get("run", 0.0),
+        at=utc(row["at"]),
+    )
+
+
 def _relative_to(folder: str, path: str) -> str:
     """Return a path relative to a folder if it lies below the folder, else unchanged."""
     return path.removeprefix(f"{folder}/") if folder else path
 
 
 def _absolute_from(folder: str, path: str) -> str:
-    """Return the original path for a path that `_relative_to` returned."""
+    """Return the original path for a path that `relative_to` returned."""
     is_relative = path and not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]+:/", path)
     return f"{folder}/{path}" if folder and is_relative else path

@@ -146,5 +146,14 @@ def retention_seconds(properties: Mapping[str, str]) -> float | None:
     Return for how many seconds a change stays readable: as long as Delta retains both removed files and the log. It is
     None if the retention of files has an unknown format.
     """
-    files, log = (interval_seconds(properties.get(name, default)) for name, default in _DEFAULTS.items())
+    files, log = (_retention(properties, name) for name in (FILE_RETENTION, LOG_RETENTION))
     return files if files is None or log is None else min(files, log)
+
+
+def file_retention_seconds(properties: Mapping[str, str]) -> float | None:
+    """Return for how many seconds Delta retains removed files of a table; None for an unknown format."""
+    return _retention(properties, FILE_RETENTION)
+
+
+def _retention(properties: Mapping[str, str], name: str) -> float | None:
+    return interval_seconds(properties.get(name, _DEFAULTS[name]))

@@ -79,6 +79,11 @@ class BoundJoin:
         """Return the source table of an input."""
         return self.sources[self.join.sources.index(self.join.inputs[index].source)]
 
+    def over(self, change: Callable[[Table], Table]) -> "BoundJoin":
+        """Return the join over its sources, and the changelogs that it reads, as a function changes them."""
+        logs = {name: change(log) for name, log in self.logs.items()}
+        return replace(self, sources=tuple(map(change, self.sources)), logs=logs)
+
     @property
     def rebuild_remedy(self) -> str:
         """The remedy that gives the result other columns: drop the tables that the join keeps and load them again."""

@@ -1,10 +1,15 @@
-"""The tables that a join reads: sources at their newest version, tables of lakejoin at their last committed epoch."""
+"""
+The tables that a join reads: sources at their newest version, tables of lakejoin at their last committed epoch.
+
+A run versions the sources of all its joins before the first of them, and the results as they come.
+"""
 
 from typing import Literal
 
 from lakehouse.errors.errors import CannotContinue, LakejoinError
 from lakehouse.publish.writes import TargetVersions
-from lakehouse.tables.table import Table, at_rest, find, get
+from lakehouse.tables.table import Table, at_rest, find
+from pipelines.binding.run_versions import source_table
 from pipelines.binding.sources import pinned_ktable
 from pipelines.binding.workspace import Workspace
 
@@ -25,7 +30,7 @@ def get_input(workspace: Workspace, name: str) -> Table:
         NotYetRun, NotLoaded: The join, or the changelog source, has no committed epoch.
         CannotContinue: The result is not the table that its last epoch wrote.
     """
-    return _own_table(workspace, name) or get(workspace.engine, workspace.source(name))
+    return _own_table(workspace, name) or source_table(workspace, name)
 
 
 def get_log(workspace: Workspace, name: str, result: Table) -> Table:
@@ -59,7 +64,9 @@ def _own_table(workspace: Workspace, name: str) -> Table | None:
 
 
 def _as_committed(workspace: Workspace, name: str) -> Table:
-    last = workspace.ledger.of(name).committed  # read before the table, which may be newer but not older
+    history = workspace.ledger.of(name)  # read before the table, which may be newer but not older
+    version = workspace.versions.results.get(name)
+    last = history.committed if version is None else history.at_result(version)
     if last is None or last.result.version is None:
         raise NotYetRun(
             name,

@@ -1,6 +1,6 @@
 """The binding of streams and changelog sources: their options, what orders their rows, and the units of times."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.errors import AnalysisException
@@ -25,6 +25,7 @@ from lakehouse.tables.table import Table, at_rest, get, read_rows
 from lakehouse.values.compare import INTEGRAL, char_type, common_type, contains, incomparable, plain_schema
 from lakehouse.values.recorded import STATE
 from lakehouse.values.sqltext import Address, quote
+from pipelines.binding.run_versions import source_table
 from pipelines.binding.workspace import Workspace
 from pipelines.language import (
     Changelog,
@@ -209,6 +210,10 @@ class BoundKTable:
         """The table that it reads, as a tuple for the sake of `BoundJoin.sources`."""
         return (self.source,)
 
+    def over(self, change: Callable[[Table], Table]) -> "BoundKTable":
+        """Return the KTable over its source as a function changes it."""
+        return replace(self, source=change(self.source))
+
     def used(self, source: str) -> tuple[str, ...]:
         """Return the columns of the source that the KTable uses: all of them."""
         return self.spec.columns
@@ -231,7 +236,7 @@ def ktable_address(workspace: Workspace, source: str) -> Address:
 
 def bind_ktable(workspace: Workspace, source: str) -> BoundKTable:
     """Pin a changelog source to its newest version and resolve its options in the file against its columns."""
-    table = get(workspace.engine, workspace.source(source))
+    table = source_table(workspace, source)
     changelog = bind_changelog(source, workspace.file.sources[source], table.schema.fieldNames())
     faults = [*_type_faults(changelog, table)]
     faults += condition_faults(workspace, source, "tombstone", changelog.tombstone, table)
@@ -255,7 +260,8 @@ def pinned_ktable(workspace: Workspace, source: str) -> Table:
     versions only for a limited time. `NotLoaded` says that it has no committed epoch, `ForeignWriter` that it is
     another table.
     """
-    last = workspace.ledger.of(source).committed
+    history, version = workspace.ledger.of(source), workspace.versions.results.get(source)
+    last = history.committed if version is None else history.at_result(version)
     if last is None or last.result.version is None:
         raise NotLoaded(
             source,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
 from pathlib import Path
 from threading import Lock
@@ -129,12 +129,27 @@ DRY_RUNS = "rehearsals"
 
 
 @dataclass(frozen=True)
+class RunVersions:
+    """
+    The versions that the joins of a run read; what is not pinned is read as it is.
+
+    Args:
+        sources: The sources of the pipeline file, by name.
+        results: The versions of the results of joins and of the KTables of changelog sources, by name.
+    """
+
+    sources: Mapping[str, Table] = field(default_factory=dict)
+    results: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Workspace:
     """The pipeline file and session that a command works with; relative paths of the file are relative to `folder`."""
 
     engine: Engine
     file: PipelineFile
     folder: Path
+    versions: RunVersions = RunVersions()
 
     @staticmethod
     def open(spark: SparkSession, file: PipelineFile, folder: Path) -> "Workspace":
@@ -167,6 +182,12 @@ class Workspace:
         except Exception:  # the command itself reports it
             return False
         return None not in sizes and sum(size or 0 for size in sizes) <= limits.QUICKLY_COMPILED_BYTES
+
+    def at(self, versions: RunVersions) -> "Workspace":
+        """Return the workspace with other pinned versions, and with the same ledger and feeds."""
+        pinned = replace(self, versions=versions)
+        vars(pinned).update(ledger=self.ledger, feeds=self.feeds)
+        return pinned
 
     @cached_property
     def ledger(self) -> Ledger:

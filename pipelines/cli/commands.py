@@ -13,6 +13,7 @@ from pipelines.cli.options import (
     SELECT,
     VAR,
     FileOptions,
+    WithRuns,
     report_on_each,
     reporting,
     run_command,
@@ -89,7 +90,9 @@ def plan(chosen: FileOptions, select: list[str] | None) -> "Answer":
     """Show what `run` would do and why; write nothing."""
     from pipelines.commands.plan import preview
 
-    return report_on_each("plan", chosen, select, lambda opened, name: preview(opened, name, opened.joins(select)))
+    return report_on_each(
+        "plan", chosen.open(), select, lambda opened, name: preview(opened, name, opened.joins(select))
+    )
 
 
 @cli.command()
@@ -198,7 +201,7 @@ def verify(chosen: FileOptions, select: list[str] | None, against: str, version:
     from pipelines.commands.verify import verify_join
 
     verify = partial(verify_join, against=against, version=version, quick=quick)
-    return report_on_each("verify", chosen, select, verify)
+    return report_on_each("verify", chosen.open(), select, verify)
 
 
 @cli.command()
@@ -249,20 +252,27 @@ def status(chosen: FileOptions, select: list[str] | None) -> "Answer":
     The report has how far the result is behind its sources, in commits and time, how long these commits stay readable,
     and the last gate.
     """
+    from pipelines.commands.runs import last_run
     from pipelines.commands.status import status_of
 
-    return report_on_each("status", chosen, select, status_of)
+    workspace = chosen.open_without_spark()
+    return WithRuns(report_on_each("status", workspace, select, status_of), last_run(workspace))
 
 
 @cli.command()
 @SELECT
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=10, show_default=True, help="Epochs of each join.")
+@click.option("--runs", "of_runs", is_flag=True, help="List whole runs instead, with the versions that each published.")
 @reporting("history")
-def history(chosen: FileOptions, select: list[str] | None, limit: int) -> "Answer":
+def history(chosen: FileOptions, select: list[str] | None, limit: int, of_runs: bool) -> "Answer":
     """List the newest epochs with their counts and seconds."""
     from pipelines.commands.history import history_of
+    from pipelines.commands.runs import runs_of
 
-    return report_on_each("history", chosen, select, partial(history_of, limit=limit))
+    workspace = chosen.open_without_spark()
+    if of_runs:
+        return WithRuns((), runs_of(workspace, limit))
+    return report_on_each("history", workspace, select, partial(history_of, limit=limit))
 
 
 @cli.command()
@@ -306,19 +316,26 @@ def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> N
 @cli.command()
 @click.argument("query")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="Rows to print.")
+@click.option(
+    "--run",
+    default="",
+    metavar="RUN",
+    help="Read the tables as this run left them: the beginning of its id, or `last complete`.",
+)
 @reporting("sql")
-def sql(chosen: FileOptions, query: str, limit: int) -> "Answer":
+def sql(chosen: FileOptions, query: str, limit: int, run: str) -> "Answer":
     """
     Answer a query over the pipeline's tables.
 
-    QUERY names sources, results and lakejoin_ledger as the pipeline file does; each is read at its newest version.
+    QUERY names sources, results and lakejoin_ledger as the pipeline file does; each is read at its newest version, or
+    with `--run` all at the versions of one run.
     """
     from pipelines.cli.progress import spinner
     from pipelines.commands.query import answer
 
     workspace = chosen.open()
     with spinner("reading"):
-        return answer(workspace, query, limit)
+        return answer(workspace, query, limit, run)
 
 
 @cli.command()

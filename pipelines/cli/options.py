@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from types import FrameType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import click
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from pipelines.binding.workspace import Workspace
     from pipelines.language import PipelineFile
     from pipelines.plan.values import Backfill
-    from pipelines.report import Command, Part, QueryReport, Report
+    from pipelines.report import Command, Part, QueryReport, Report, RunReport
 
-    Answer = Iterable[Part] | QueryReport
+    Answer: TypeAlias = "Iterable[Part] | QueryReport | WithRuns"
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -60,6 +60,14 @@ OUTPUT = click.option(
 
 LENGTHS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 """Units of time, in seconds."""
+
+
+@dataclass
+class WithRuns:
+    """Parts about joins, and the newest runs."""
+
+    parts: "Iterable[Part]"
+    runs: "tuple[RunReport, ...]"
 
 
 class WrongUse(LakejoinError):
@@ -175,10 +183,9 @@ def watch_command(chosen: FileOptions, select: list[str] | None, every: float) -
 
 
 def report_on_each(
-    command: "Command", chosen: FileOptions, select: list[str] | None, report: Callable[["Workspace", str], "Part"]
-) -> "Answer":
+    command: "Command", workspace: "Workspace", select: list[str] | None, report: Callable[["Workspace", str], "Part"]
+) -> "list[Part]":
     """Report on each join and KTable; an error of one goes into its report, and the others follow."""
-    workspace = chosen.open_without_spark() if command in ("status", "history") else chosen.open()
     from lakehouse.errors.conditions import as_known
     from pipelines.cli.progress import spinner
     from pipelines.report import JoinReport
@@ -251,6 +258,8 @@ def _report(
 
     if isinstance(answer, QueryReport):
         return Report(command=command, pipeline=pipeline, query=answer)
+    if isinstance(answer, WithRuns):
+        return Report(command=command, pipeline=pipeline, joins=tuple(answer.parts), runs=answer.runs)
     return Report(command=command, pipeline=pipeline, joins=tuple(answer), error=error)
 
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.docs import write_docs
 from pipelines.commands.maintain import maintain_joins
 from pipelines.commands.published import read_range
 from pipelines.commands.run import MAX_FAILED_ROUNDS, flush_joins, run_joins, watch_joins
+from pipelines.commands.runs import read_table
 from pipelines.commands.validate import validate_joins
 from pipelines.commands.verify import dry_run_joins, verify_join
 from pipelines.language import PipelineFile, load
@@ -45,6 +46,22 @@ class Pipeline:
             LakejoinError: The error of the first join that failed, after all were tried; it has all `reports`.
         """
         return _or_raise(run_joins(self._open(spark), select))
+
+    def read(self, spark: SparkSession, name: str, run: str = "") -> DataFrame:
+        """
+        Read a source, a result or a changelog by its name: as it is, or as a run left it or read it.
+
+        Tables that are read of one run belong together: every result describes the same versions of the sources.
+
+        Args:
+            run: The id of a run, or the beginning of one, from `lakejoin history --runs`; or `last complete`, the
+                newest run that is complete and has the result.
+
+        Raises:
+            UnknownRun: The run is unknown, or does not have the table.
+            LakejoinError: The pipeline file has no such table.
+        """
+        return read_table(self._open(spark), spark, name, run)
 
     def watch(
         self,

@@ -12,6 +12,7 @@ from lakehouse.values.recorded import STATE, SourceVersions
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.explain import explain
 from pipelines.commands.history import last_gate, newest
+from pipelines.commands.runs import runs_of
 from pipelines.commands.site import JoinFacts, SiteFacts, SourceEntry, pages, write_files
 from pipelines.commands.site.facts import State
 from pipelines.commands.site.pages import DATA_DOCS, INDEX
@@ -21,6 +22,8 @@ from pipelines.language.join.fingerprint import NO_SETTINGS
 from pipelines.report import SourceExplanation
 from pipelines.report.facts import moment
 
+RUNS_SHOWN = 10
+"""The number of runs on the overview."""
 FOLDER = "docs"
 """The default folder of the pages, beside the pipeline file."""
 
@@ -40,7 +43,7 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     verified = workspace.ledger.all_verified()
     faults = {name: fault_of_targets(workspace, name, ledger[name]) for name in workspace.nodes() if name in ledger}
     joins = tuple(_as_observed(join, verified.get(join.name), faults.get(join.name)) for join in site.joins)
-    write_files(folder, pages(replace(site, joins=joins)))
+    write_files(folder, pages(replace(site, joins=joins, runs=runs_of(workspace, RUNS_SHOWN))))
     return folder / INDEX
 
 

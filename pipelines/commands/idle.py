@@ -5,17 +5,19 @@ Anything that a run could do, report or refuse is a reason to start Spark, and s
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from lakehouse.errors.conditions import refuse_forgetting
 from lakehouse.ledger.ledger import NAME as LEDGER
+from lakehouse.ledger.runs import BEGUN
 from lakehouse.tables.table import find
 from pipelines.binding.bind import has_faults, resolved
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.status import status_of
+from pipelines.commands.whole_run import is_recorded
 from pipelines.language import is_stream, reads, statement_of
 from pipelines.plan.decide import NO_CHANGES
-from pipelines.report import JoinReport
+from pipelines.report import JoinReport, versions_after
 from pipelines.report.progress import Stopwatch
 from pipelines.report.state import State
 
@@ -29,24 +31,38 @@ def reports_of_idle(workspace: Workspace, select: Collection[str] | None = None)
     Raises:
         LakejoinError: The selection is invalid.
     """
-    reports, states = list[JoinReport](), dict[str, State]()
-    for name in workspace.nodes(select):
-        watch = Stopwatch(lambda _: None)
-        try:
+    reports, states, nodes = list[JoinReport](), dict[str, State](), workspace.nodes(select)
+    try:
+        for name in nodes:
+            watch = Stopwatch(lambda _: None)
             with watch.step("plan"):
                 if not _is_idle(workspace, name, states):
                     return None
-                epoch = workspace.ledger.of(name).next_epoch
-        except Exception:  # the run itself reports it
-            log.debug("%s is not idle", name, exc_info=True)
-            return None
-        seconds = dict(watch.seconds)
-        reports.append(
-            JoinReport(
-                join=name, outcome="nothing", epoch=epoch, strategy="nothing", reason=NO_CHANGES, seconds=seconds
+                history = workspace.ledger.of(name)
+            assert history.committed is not None
+            reports.append(
+                JoinReport(
+                    join=name,
+                    outcome="nothing",
+                    epoch=history.next_epoch,
+                    strategy="nothing",
+                    reason=NO_CHANGES,
+                    seconds=dict(watch.seconds),
+                    **versions_after(history.committed),
+                )
             )
-        )
-    return reports
+        return reports if _is_recorded(workspace, nodes, reports) else None
+    except Exception:  # the run itself reports it
+        log.debug("the run is not idle", exc_info=True)
+        return None
+
+
+def _is_recorded(workspace: Workspace, nodes: Sequence[str], reports: Sequence[JoinReport]) -> bool:
+    """Return whether no run that these joins belong to is unfinished, and the ledger has a run with their results."""
+    last = workspace.ledger.runs(1)
+    if last and last[0].step == BEGUN and last[0].names <= {*nodes}:
+        return False
+    return is_recorded(workspace, {report.join: (report.result_id, report.result_version) for report in reports})
 
 
 def _is_idle(workspace: Workspace, name: str, states: dict[str, State]) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +16,11 @@ from sqlglot.tokenizer_core import TokenType
 from lakehouse.errors.conditions import is_missing
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.ledger import NAME as LEDGER
+from lakehouse.ledger.runs import Run
 from lakehouse.values.recorded import CHANGELOG
 from lakehouse.values.sqltext import quote
 from pipelines.binding.workspace import Workspace
+from pipelines.commands.runs import find_run, version_in
 from pipelines.language import PipelineFile
 from pipelines.language.names import nearest
 from pipelines.language.sql.dialect import Verbatim
@@ -52,9 +54,11 @@ class BadQuery(LakejoinError):
         super().__init__("sql", problem, hint=hint)
 
 
-def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
+def answer(workspace: Workspace, query: str, limit: int, run: str = "") -> QueryReport:
     """
     Run one query over the sources, the results, their changelogs and `lakejoin_ledger`, and return its first rows.
+
+    With the id of a `run`, or `last complete`, tables other than the ledger are read at its versions.
 
     Decimals, dates, times and intervals are strings as Spark formats them in the time zone of the pipeline file; binary
     values are hexadecimal strings; variants are JSON values. NaN, infinities and keys of maps are strings. If a struct
@@ -62,9 +66,12 @@ def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
 
     Raises:
         BadQuery: The text is not a query, refers to an unknown table or column, or fails.
+        UnknownRun: No run has this id, or it does not have a table of the query.
     """
     query = bare_query(query)
-    with _views(workspace, query):
+    named = _named(workspace, query)
+    chosen = find_run(workspace, run, named) if run else None
+    with _views(workspace, named, chosen):
         try:
             # Reading the schema triggers the analysis under Spark Connect.
             _ = workspace.spark.sql(ONLY_A_QUERY.format(query=query)).schema
@@ -77,7 +84,9 @@ def answer(workspace: Workspace, query: str, limit: int) -> QueryReport:
         except PySparkException as error:
             raise _refusal(workspace.file, query, error) from error
     rows = tuple(tuple(map(_value, row)) for row in collected[:limit])
-    return QueryReport(columns=columns, rows=rows, more=len(collected) > limit)
+    return QueryReport(
+        columns=columns, rows=rows, more=len(collected) > limit, run_id="" if chosen is None else chosen.id
+    )
 
 
 def bare_query(query: str) -> str:
@@ -110,18 +119,24 @@ def words_in(query: str) -> frozenset[str] | None:
         return None
 
 
+def _named(workspace: Workspace, query: str) -> list[str]:
+    """Return the tables whose names occur as words in a query; all if it cannot be tokenized."""
+    words = words_in(query)
+    file = workspace.file
+    names = dict.fromkeys((*file.sources, *file.joins, *(name + CHANGELOG for name in file.joins), LEDGER))
+    return [name for name in names if words is None or name.lower() in words]
+
+
 @contextmanager
-def _views(workspace: Workspace, query: str) -> Iterator[None]:
-    """Provide the tables whose names occur as words in the query as views; all if it cannot be tokenized."""
-    file, words, views = workspace.file, words_in(query), []
-    own = (*file.joins, *(name + CHANGELOG for name in file.joins), LEDGER)
+def _views(workspace: Workspace, names: Sequence[str], run: Run | None) -> Iterator[None]:
+    """Provide tables as views, at the versions of a run if one is given."""
+    file, views = workspace.file, []
     try:
-        for name in dict.fromkeys((*file.sources, *own)):
-            if words is not None and name.lower() not in words:
-                continue
-            address = workspace.table(name) if name in own else workspace.source(name)
+        for name in names:
+            address = workspace.source(name) if name in file.sources else workspace.table(name)
+            at = "" if run is None or name == LEDGER else f" VERSION AS OF {version_in(workspace, run, name)}"
             try:
-                workspace.spark.sql(f"SELECT * FROM {address.sql}").createOrReplaceTempView(quote(address.label))
+                workspace.spark.sql(f"SELECT * FROM {address.sql}{at}").createOrReplaceTempView(quote(address.label))
             except PySparkException as error:
                 if not is_missing(error):
                     raise BadQuery(f"{address.label} cannot be read: {_short_message(error)}") from error

@@ -8,14 +8,14 @@ from threading import Event
 from lakehouse.errors.conditions import as_known
 from lakehouse.errors.errors import CannotContinue, GateFailed, LakejoinError, LedgerForgot
 from pipelines.binding.workspace import Workspace
+from pipelines.commands.whole_run import WholeRun
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.run.driver import record_refusal, run_join
-from pipelines.epochs.streams.source_progress import common_goal
 from pipelines.epochs.views.partial_backfill import the_only_join
 from pipelines.language import changelogs_of, is_stream, reads, statement_of
 from pipelines.plan.sharing import shared_reads
 from pipelines.plan.values import Backfill, Request
-from pipelines.report import JoinReport
+from pipelines.report import JoinReport, joined_reports
 from pipelines.report.progress import SILENT, Progress
 
 MAX_FAILED_ROUNDS = 8
@@ -36,24 +36,65 @@ def run_joins(
     """
     Update the results of joins to the newest versions of their sources, each after the joins that it reads.
 
+    The versions are pinned before the first join: all results describe the same ones. A run that was killed between two
+    joins is finished first, at its own versions.
+
     Return a report for each changelog source that the joins read, then for each join, in the order in which they ran.
     The report of a failed join has its error. Joins that read a failed or skipped join are skipped; the others run.
     """
-    names = workspace.joins(select)
-    is_of_part = backfill is not None and backfill.where is not None
-    nodes = [the_only_join(workspace, names)] if is_of_part else workspace.nodes(select)
-    request = Request(backfill, goal=common_goal(workspace, names) or None)
+    names, nodes = workspace.joins(select), workspace.nodes(select)
+    if backfill is not None and backfill.where is not None:  # at the versions of the last epoch
+        name = the_only_join(workspace, names)
+        request = Request(backfill)
+        with workspace.feeds.shared(shared_reads(workspace.file, names)):
+            return run_in_order(
+                workspace,
+                [name],
+                lambda name: run_join(kind_of(workspace, name), request, progress),
+                progress,
+                records_refusals=False,
+            )
+    killed = None if backfill is not None else WholeRun.unfinished(workspace, nodes)
+    finished = [] if killed is None else _run_whole(workspace, killed, None, progress)
+    if any(report.outcome in ("failed", "skipped") for report in finished):
+        return finished
+    return _both(finished, _run_whole(workspace, WholeRun.to_newest(workspace, nodes), backfill, progress))
+
+
+def _run_whole(
+    workspace: Workspace, whole: WholeRun, backfill: Backfill | None, progress: Progress
+) -> list[JoinReport]:
+    request = Request(backfill, begins=whole.begin)
 
     def run(name: str) -> JoinReport:
+        kind = kind_of(whole.workspace(), name)
         try:
-            return run_join(kind_of(workspace, name), request, progress)
+            report = run_join(kind, request, progress)
         except LedgerForgot:
             if backfill is None:
                 raise
-            return run_join(kind_of(workspace, name), request, progress)  # gets an epoch number that was never used
+            report = run_join(kind, request, progress)  # gets an epoch number that was never used
+        return report
 
+    names = [name for name in whole.nodes if name in workspace.file.joins]
     with workspace.feeds.shared(shared_reads(workspace.file, names)):
-        return run_in_order(workspace, nodes, run, progress, records_refusals=not is_of_part)
+        reports = run_in_order(workspace, whole.nodes, run, progress, ended=whole.take)
+    whole.end(reports)
+    return reports
+
+
+def _both(finished: Sequence[JoinReport], then: Sequence[JoinReport]) -> list[JoinReport]:
+    """Join the reports of a run that finished another one with those of the run to the newest versions after it."""
+    before = {report.join: report for report in finished if report.outcome == "done"}
+    why = "the first for a run that was not finished"
+    joined = []
+    for report in then:
+        if report.join in before and report.outcome == "nothing":
+            report = before[report.join]
+        elif report.join in before and report.outcome == "done":
+            report = joined_reports([before[report.join], report], why)
+        joined.append(report)
+    return joined
 
 
 def watch_joins(
@@ -98,24 +139,27 @@ def flush_joins(
         LakejoinError: The selection is invalid, or names a join that does not buffer rows.
     """
     file, names, reading = workspace.file, workspace.joins(select), set[str]()
-    goal = common_goal(workspace, names)
     for name in names:
         reads_flushed = is_stream(file, name) and any(other in reading for other in reads(file, name))
         if statement_of(file, name).is_windowed or reads_flushed:
             reading.add(name)
+    todo = [name for name in names if select is not None or name in reading]
+    whole = WholeRun.to_newest(workspace, todo)
 
     def flush(name: str) -> JoinReport:
         if name not in reading:
             problem, expected = "only joins of two streams buffer rows", "a join of two streams"
             raise LakejoinError(name, problem, expected=expected, hint="remove it from --select")
         # New rows are processed first: after the flush they could no longer meet the buffered rows.
-        report = run_join(kind_of(workspace, name), Request(goal=goal or None), progress)
+        kind = kind_of(whole.workspace(), name)
+        report = run_join(kind, Request(begins=whole.begin), progress)
         if not statement_of(file, name).is_windowed:
             return report
-        return run_join(kind_of(workspace, name), Request(flush=True), progress)
+        return run_join(kind, Request(flush=True, begins=whole.begin), progress)
 
-    todo = [name for name in names if select is not None or name in reading]
-    return run_in_order(workspace, todo, flush, progress)
+    reports = run_in_order(workspace, todo, flush, progress, ended=whole.take)
+    whole.end(reports)
+    return reports
 
 
 def run_in_order(
@@ -124,12 +168,14 @@ def run_in_order(
     run: Callable[[str], JoinReport],
     progress: Progress,
     *,
+    ended: Callable[[JoinReport], None] = lambda report: None,
     records_refusals: bool = True,
 ) -> list[JoinReport]:
     """
     Run joins in order, with errors in their reports; those that only a person can mend are recorded in the ledger.
 
-    A join is skipped if one that it reads failed or was skipped. The refusal of a partial backfill is not recorded.
+    A join is skipped if one that it reads failed or was skipped; `ended` gets each report before the next join begins.
+    The refusal of a partial backfill is not recorded.
     """
     reports: dict[str, JoinReport] = {}
     file = workspace.file
@@ -145,6 +191,7 @@ def run_in_order(
             if records_refusals and isinstance(failure, CannotContinue):
                 record_refusal(workspace, name, failure)
             reports[name] = JoinReport(join=name, outcome="failed", error=failure)
+        ended(reports[name])
         progress.finished(name, reports[name].outcome)
     return list(reports.values())
 

@@ -63,7 +63,31 @@ def look(
         if history.open is not None:  # a missing source must not stop the run that finishes the epoch
             return Preflight(history, None)
         other = None if finding_beside is None else finding_beside.result()
-        return Preflight(history, binding.result(), finding_result.result(), other)
+        bound = _not_behind(workspace, binding.result(), history)
+        return Preflight(history, bound, finding_result.result(), other)
+
+
+def _not_behind(workspace: Workspace, bound: B, history: JoinHistory) -> B:
+    """
+    Return a join whose pinned sources are not older than its last epoch: another run may have read them further.
+
+    Such a source is read at the recorded version, as far as the table still is the one that this run has pinned.
+    """
+    last = history.committed
+    if last is None or not workspace.versions.sources:
+        return bound
+    recorded = {versions.name: versions for versions in last.sources}
+
+    def not_behind(table: Table) -> Table:
+        before = recorded.get(table.address.label)
+        if before is None or before.id != table.id or before.to_version <= table.version:
+            return table
+        now = find(workspace.engine, table.address)
+        if now is None or now.id != table.id or now.version < before.to_version:
+            return table
+        return replace(table, version=before.to_version, commits=now.commits)
+
+    return bound.over(not_behind)
 
 
 NO_GAPS: Mapping[str, str] = {}

@@ -1,6 +1,6 @@
 """The plan of an epoch, which `plan` prints and `run` executes, and what it is made from: facts and a request."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal
 
@@ -120,12 +120,15 @@ class Request:
     """
     What is asked of a run of one join: a backfill, to flush the buffered rows of two streams, or a run as usual.
 
-    The versions of streams beyond which it reads nothing are its `goal`, by source; None for the newest.
+    Args:
+        goal: The versions of streams beyond which it reads nothing, by source; None for the newest.
+        begins: Called before each epoch.
     """
 
     backfill: Backfill | None = None
     flush: bool = False
     goal: Mapping[str, int] | None = None
+    begins: Callable[[], None] = lambda: None
 
     @property
     def is_whole(self) -> bool:

@@ -1,7 +1,8 @@
 """The reports of commands: values that each render as text and as JSON."""
 
 from pipelines.report.document import ColumnReport, Command, Part, QueryReport, Report, report_schema
-from pipelines.report.join_report import JoinReport, PlanReport, joined_reports
+from pipelines.report.join_report import JoinReport, PlanReport, joined_reports, versions_after
+from pipelines.report.run_report import RunReport
 from pipelines.report.state import (
     EpochReport,
     GateStatus,
@@ -14,6 +15,6 @@ from pipelines.report.state import (
 
 __all__ = [
     "ColumnReport", "Command", "EpochReport", "GateStatus", "JoinExplanation", "JoinHistoryReport", "JoinReport",
-    "JoinStatus", "Part", "PlanReport", "QueryReport", "Report", "SourceExplanation", "SourceStatus",
-    "joined_reports", "report_schema",
+    "JoinStatus", "Part", "PlanReport", "QueryReport", "Report", "RunReport", "SourceExplanation",
+    "SourceStatus", "joined_reports", "report_schema", "versions_after",
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from pydantic import computed_field
 from lakehouse.errors.errors import CannotContinue
 from pipelines.report.facts import Facts, Failure, number_of, table
 from pipelines.report.join_report import JoinReport, PlanReport
+from pipelines.report.run_report import RunReport, runs_as_text
 from pipelines.report.state import NEEDS_A_PERSON, JoinExplanation, JoinHistoryReport, JoinStatus
 
 Command = Literal[
@@ -46,6 +47,8 @@ class QueryReport(Facts):
     value is a string of hexadecimal digits. Any other value is Spark's conversion to a string."""
     more: bool
     """Whether the answer has further rows."""
+    run_id: str = ""
+    """The run whose tables were read; empty if the newest versions were."""
 
     def text(self) -> str:
         """Render as text."""
@@ -56,7 +59,8 @@ class QueryReport(Facts):
 
     def _count(self) -> str:
         rows = number_of(len(self.rows), "row", "rows")
-        return f"first {rows}; --limit N for more" if self.more else rows
+        rows = f"first {rows}; --limit N for more" if self.more else rows
+        return f"{rows}; of run {self.run_id}" if self.run_id else rows
 
 
 class Report(Facts):
@@ -71,6 +75,8 @@ class Report(Facts):
     order of the file, except that a join comes after the joins that it reads."""
     query: QueryReport | None = None
     """The answer to the query of `sql`."""
+    runs: tuple[RunReport, ...] | None = None
+    """The newest runs, newest first: those of `history --runs`, and the last one of `status`; else null."""
     error: Failure | None = None
     """The error that stopped the whole command. The error of a single join is in that join's part."""
 
@@ -87,7 +93,10 @@ class Report(Facts):
         """Render as text."""
         if self.command == "check" and self.error is None:
             return f"{self.pipeline}: no faults; joins: {', '.join(part.join for part in self.joins)}"
+        if self.command == "history" and self.runs is not None:
+            return "\n".join(runs_as_text(self.runs))
         parts = [part.text() for part in self.joins]
+        parts += [run.line() for run in self.runs or ()]
         if not parts and self.query is None:
             return f"{self.pipeline}: nothing to {self.command}"
         return "\n".join([*parts, *([self.query.text()] if self.query else [])])

@@ -1,9 +1,10 @@
 """The report of a run for one join, and the report of a plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from lakehouse.errors.errors import printable
+from lakehouse.ledger.entries import Entry
 from lakehouse.publish.writes import Write
 from pipelines.plan.values import EpochPlan, Idle, Resume, SourceRange, Strategy
 from pipelines.report.facts import Facts, Failure, number_of
@@ -71,6 +72,12 @@ class JoinReport(Facts):
     """Further lines for the reader."""
     dry_run: bool = False
     """Whether this is the report of a dry run, which writes nothing."""
+    sources: Mapping[str, int] = {}
+    """For run, backfill and flush: the version of each source that the result accounts for."""
+    result_id: str | None = None
+    """The table id of the result; null before its first epoch, and for other commands."""
+    result_version: int | None = None
+    """The version of the result that its last epoch made; null as `result_id`."""
 
     @property
     def changed(self) -> int:
@@ -139,8 +146,12 @@ class JoinReport(Facts):
         return f"would be {headline}; nothing was written" if self.dry_run else headline
 
 
-def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:
-    """Return the report of a run for one join: that of its last epoch, with the counts, seconds and warnings of all."""
+def joined_reports(reports: Sequence[JoinReport], why: str = "by the limits in the pipeline file") -> JoinReport:
+    """
+    Return the report of a run for one join: that of its last epoch, with the counts, seconds and warnings of all.
+
+    `why` says why the run had several epochs.
+    """
     last = reports[-1]
     if len(reports) == 1:
         return last
@@ -149,10 +160,19 @@ def joined_reports(reports: Sequence[JoinReport]) -> JoinReport:
     counts |= {name: last.counts[name] for name in (BUFFERED,) if name in last.counts}
     steps = dict.fromkeys(name for report in reports for name in report.seconds)
     seconds = {name: round(sum(report.seconds.get(name, 0.0) for report in reports), 3) for name in steps}
-    epochs = f"{len(reports)} epochs, starting at epoch {reports[0].epoch}, by the limits in the pipeline file"
+    epochs = f"{len(reports)} epochs, starting at epoch {reports[0].epoch}, {why}"
     warnings = tuple(warning for report in reports for warning in report.warnings)
     combined = {"counts": counts, "seconds": seconds, "warnings": warnings, "details": (*last.details, epochs)}
     return last.model_copy(update=combined)
+
+
+def versions_after(entry: Entry) -> dict[str, Any]:
+    """Return the versions after a committed epoch, as fields of a report."""
+    return {
+        "sources": {source.name: source.to_version for source in entry.sources},
+        "result_id": entry.result.id,
+        "result_version": entry.result.version,
+    }
 
 
 class PlanReport(Facts):

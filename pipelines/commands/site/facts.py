@@ -6,7 +6,7 @@ from typing import Literal
 
 from expectations.results import ExpectationResult
 from lakehouse.values.recorded import SourceVersions
-from pipelines.report import EpochReport
+from pipelines.report import EpochReport, RunReport
 
 State = Literal["committed", "rejected", "redefined", "open", "broken", "stopped", "not loaded"]
 """The state of a join, from its ledger, the pipeline file and the logs of its tables."""
@@ -69,6 +69,8 @@ class SiteFacts:
     joins: tuple[JoinFacts, ...] = ()
     data_docs: bool = False
     """Whether to link to the pages about data quality."""
+    runs: tuple[RunReport, ...] = ()
+    """The newest runs, newest first."""
 
 
 @dataclass(frozen=True)

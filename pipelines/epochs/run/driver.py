@@ -46,7 +46,7 @@ from pipelines.epochs.publish.publish import publish, publishing_entry
 from pipelines.epochs.run.recovery import finish_open
 from pipelines.epochs.run.slices import backfill_in_slices, refuse_open, resume_slices
 from pipelines.plan.values import EpochPlan, Idle, InPlace, Request, Resume, Sliced, Staged
-from pipelines.report import JoinReport, joined_reports
+from pipelines.report import JoinReport, joined_reports, versions_after
 from pipelines.report.progress import SILENT, Progress, Stopwatch
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def _finish_open_and_prepare(
     assert history.open is not None
     if not request.is_whole:
         refuse_open(history.open)
-    _begin(progress, prepared.plan)
+    _begin(request, progress, prepared.plan)
     if history.open.slices:
         finished = resume_slices(kind, history, watch, progress)
         if finished is not None:
@@ -132,7 +132,8 @@ def _planning(kind: Kind[Any], watch: Stopwatch) -> Iterator[None]:
         yield
 
 
-def _begin(progress: Progress, plan: EpochPlan, rows: int | None = None) -> None:
+def _begin(request: Request, progress: Progress, plan: EpochPlan, rows: int | None = None) -> None:
+    request.begins()
     progress.started(plan.join, plan.epoch, plan.strategy, plan.reason)
     if rows is not None:
         progress.rows(plan.join, rows)
@@ -140,7 +141,7 @@ def _begin(progress: Progress, plan: EpochPlan, rows: int | None = None) -> None
 
 def _nothing_more(prepared: Prepared[Any], finished: Entry | None, watch: Stopwatch) -> JoinReport:
     """Report on a run that has at most finished an open epoch."""
-    plan = prepared.plan
+    plan, last = prepared.plan, prepared.history.committed
     if finished is not None:
         return report_on(finished, watch, "resume")
     return JoinReport(
@@ -151,6 +152,7 @@ def _nothing_more(prepared: Prepared[Any], finished: Entry | None, watch: Stopwa
         reason=plan.reason,
         seconds=dict(watch.seconds),
         details=notes_on(prepared.bound),
+        **({} if last is None else versions_after(last)),
     )
 
 
@@ -158,9 +160,9 @@ def _epochs(
     kind: Kind[Any], prepared: Prepared[Any], request: Request, watch: Stopwatch, progress: Progress
 ) -> Iterator[JoinReport]:
     """Run epochs up to the source versions that were found when the first was planned."""
-    further = Request(goal={**prepared.epoch.newest, **(request.goal or {})})
+    further = Request(goal={**prepared.epoch.newest, **(request.goal or {})}, begins=request.begins)
     while True:
-        _begin(progress, prepared.plan, prepared.epoch.rows_read)
+        _begin(request, progress, prepared.plan, prepared.epoch.rows_read)
         yield _run(kind, prepared.epoch, request, watch, progress)
         if not prepared.plan.stream.more:
             return
@@ -178,7 +180,7 @@ def _run(kind: Kind[Any], epoch: Epoch[Any], request: Request, watch: Stopwatch,
     except CannotContinue as error:
         again = kind.prepare_around(epoch, request, error)
         log.warning("%s: %s; computing in full", kind.name, again.plan.reason)
-    _begin(progress, again.plan, again.epoch.rows_read)
+    _begin(request, progress, again.plan, again.epoch.rows_read)
     return _by_route(kind, kind.create_targets(again.epoch), watch, progress)
 
 
@@ -274,6 +276,7 @@ def report_on(entry: Entry, watch: Stopwatch, strategy: str, details: tuple[str,
         seconds=dict(watch.seconds),
         warnings=tuple(entry.message.splitlines()),
         details=details,
+        **versions_after(entry),
     )
 
 

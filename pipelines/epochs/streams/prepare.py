@@ -55,7 +55,7 @@ def prepare_stream(
 
     Args:
         backfill: Whether the user asked for a backfill, which loads a missing result again and repairs an existing one.
-        goal: The versions beyond which nothing is read, by source: those that the run found at its start.
+        goal: The versions beyond which nothing is read, by source: those that earlier epochs of the run found.
 
     Raises:
         CannotContinue: The next epoch cannot continue from the recorded versions.
@@ -140,7 +140,8 @@ def _cut(
     bound = up_to(bound, goal or {})
     options, upstream = workspace.file.joins[bound.join.name], Upstream.of(workspace, bound)
     recorded = {source.name: source for source in last.sources}
-    new, bound = new_commits(workspace, bound, upstream, recorded, last.clocks, goes_on=goal is not None)
+    goes_on = goal is not None or bool(workspace.versions.sources)
+    new, bound = new_commits(workspace, bound, upstream, recorded, last.clocks, goes_on=goes_on)
     cut = find_cut(new, options.max_versions, options.max_bytes)
     versions, epochs = dict(cut.versions), {}
     for made, newest in upstream.epochs(bound).items():

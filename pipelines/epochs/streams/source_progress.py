@@ -6,7 +6,7 @@ in its epochs come before all later rows. These rows carry the time of their cau
 them do not matter, and a watermark may have moved without a new row, so the join records its positions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,17 +17,15 @@ from pyspark.sql.types import DateType, StructType
 from lakehouse.errors.errors import CannotContinue
 from lakehouse.ledger.entries import Entry, JoinHistory
 from lakehouse.tables.delta_log import Commit
-from lakehouse.tables.table import Table, commits_since, find, refresh
+from lakehouse.tables.table import Table, find, refresh
 from lakehouse.values.recorded import SourceVersions, micros
 from pipelines.binding.bound import BoundJoin
+from pipelines.binding.run_versions import LOOKS, arrival, with_data
 from pipelines.binding.workspace import Workspace
-from pipelines.language import is_stream, reads, statement_of
+from pipelines.language import is_stream
 from pipelines.language.names import ALWAYS
 from pipelines.language.sql.syntax import DAY
-from pipelines.plan.cut import NewCommit, NewCommits, find_cut
-
-LOOKS = 3
-"""The most reads of the sources in search of a moment at which none of them has a newer commit."""
+from pipelines.plan.cut import NewCommit, NewCommits
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class Upstream:
         table = find(self.workspace.engine, self.workspace.source(part.name))
         if table is None or table.id != part.id:
             return None
-        new = _with_data(self.workspace, table, part.to_version)
+        new = with_data(self.workspace, table, part.to_version)
         return micros(new[0].at) if new else None
 
 
@@ -148,7 +146,7 @@ def new_commits(
             start, newest, later = recorded[name].to_epoch, epochs[name], upstream.later(name, epochs[name])
             found.append(source(recorded=start, newest=newest, commits=made[name], later=later))
         elif index in commits.tables:
-            new, later = tuple(map(_arrival, commits.new[index])), _arrival(after[index][0]) if after[index] else None
+            new, later = tuple(map(arrival, commits.new[index])), arrival(after[index][0]) if after[index] else None
             found.append(source(recorded=commits.since[index], newest=table.version, commits=new, later=later))
     return found, bound
 
@@ -177,7 +175,7 @@ class _Commits:
             and recorded[table.address.label].to_version <= table.version
         }
         since = {index: recorded[table.address.label].to_version for index, table in tables.items()}
-        new = {index: _with_data(workspace, table, since[index]) for index, table in tables.items()}
+        new = {index: with_data(workspace, table, since[index]) for index, table in tables.items()}
         return _Commits(tables, since, new)
 
     def look_again(self, workspace: Workspace) -> tuple[dict[int, list[Commit]], dict[int, Table]]:
@@ -185,47 +183,8 @@ class _Commits:
         with ThreadPoolExecutor() as executor:
             found = executor.map(partial(refresh, workspace.engine), self.tables.values())
             again = dict(zip(self.tables, found, strict=True))
-        after = {index: _with_data(workspace, again[index], table.version) for index, table in self.tables.items()}
+        after = {index: with_data(workspace, again[index], table.version) for index, table in self.tables.items()}
         return after, again
-
-
-def common_goal(workspace: Workspace, names: Sequence[str]) -> dict[str, int]:
-    """
-    Cut the streams that joins read at one place of the total order, for joins that read several of their results.
-
-    Epochs of these results are read as a whole: epochs that end at different places would hold each other back.
-
-    Return the versions to read up to, by source; empty if none of the joins that run together needs a common cut.
-    """
-    file = workspace.file
-    if not any(sum(is_stream(file, other) for other in reads(file, name)) > 1 for name in file.joins):
-        return {}
-    sources = dict.fromkeys(source for name in names for source in statement_of(file, name).sources)
-    streams = [name for name in sources if name in file.sources and is_stream(file, name)]
-    with ThreadPoolExecutor() as executor:
-        found = executor.map(lambda name: find(workspace.engine, workspace.source(name)), streams)
-        tables = [table for table in found if table is not None]
-        for _ in range(LOOKS):
-            seen, tables = tables, list(executor.map(partial(refresh, workspace.engine), tables))
-            after = [_with_data(workspace, now, table.version) for table, now in zip(seen, tables, strict=True)]
-            if not any(after):
-                break
-    new = []
-    for index, (table, later) in enumerate(zip(seen, after, strict=True)):
-        known = [commit for commit in reversed(table.commits) if commit.version <= table.version]
-        commits = tuple(_arrival(commit) for commit in known if commit.changes_data)
-        first = _arrival(later[0]) if later else None
-        new.append(
-            NewCommits(
-                name=table.address.label,
-                place=index,
-                recorded=known[0].version - 1,
-                newest=table.version,
-                commits=commits,
-                later=first,
-            )
-        )
-    return find_cut(new).versions
 
 
 def up_to(bound: BoundJoin, versions: Mapping[str, int]) -> BoundJoin:
@@ -250,14 +209,6 @@ def source_kind(workspace: Workspace, table: Table) -> str:
     """Return the source kind of an input, or `join` for another join."""
     source = workspace.file.sources.get(table.address.label)
     return "join" if source is None else source.kind
-
-
-def _with_data(workspace: Workspace, table: Table, after: int) -> list[Commit]:
-    return [commit for commit in commits_since(workspace.engine, table, after) if commit.changes_data]
-
-
-def _arrival(commit: Commit) -> NewCommit:
-    return NewCommit(commit.version, micros(commit.at), commit.added_bytes)
 
 
 def _epoch(entry: Entry) -> NewCommit:

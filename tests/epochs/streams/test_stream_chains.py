@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 from lakehouse.errors.errors import CannotContinue, DefinitionChanged
 from lakehouse.tables.table import Table
 from pipelines import Pipeline
+from pipelines.binding import run_versions
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.status import status_of
-from pipelines.epochs.streams import source_progress
 from tests.cases import cases
 from tests.epochs.lookup.clicks import commit_at
 from tests.epochs.window.test_windows import Streams, large_ways, never_alone_and_joined
@@ -327,7 +327,7 @@ def test_streams_are_cut_at_one_place_for_a_join_of_their_joins(shop: Shop, monk
     workspace = Workspace.open(shop.spark, file, shop.folder)
     shop.come("orders", (1, "a", 0), second=10)
     shop.come("deliveries", (2, "a", 0), second=30)
-    looked = source_progress.refresh
+    looked = run_versions.refresh
     second = iter(range(15, 90))
 
     def busy(spark: SparkSession, table: Table) -> Table:
@@ -335,13 +335,10 @@ def test_streams_are_cut_at_one_place_for_a_join_of_their_joins(shop: Shop, monk
             shop.come("orders", (3, "a", 0), second=next(second))
         return looked(spark, table)
 
-    monkeypatch.setattr(source_progress, "refresh", busy)
-    goal = source_progress.common_goal(workspace, ["delivered", "paid", "result"])
-    assert goal == {"orders": shop.version("orders") - 1, "deliveries": 0, "returns": 0}, "30 is later than 17"
-    assert (
-        source_progress.common_goal(Workspace.open(shop.spark, shop.chain().file, shop.folder), ["delivered", "result"])
-        == {}
-    )
+    monkeypatch.setattr(run_versions, "refresh", busy)
+    tables = run_versions.newest_sources(workspace, ["delivered", "paid", "result"])
+    cut = {name: table.version for name, table in tables.items()}
+    assert cut == {"orders": shop.version("orders") - 1, "deliveries": 0, "returns": 0}, "30 is later than 17"
 
 
 @pytest.mark.slow
