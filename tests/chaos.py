@@ -1,19 +1,23 @@
 """
 Joins of tables left to chance: writers on their sources, two runners beside them, runs that are killed, backfills.
+The joins are six, some of which read two others of one source, and run in one to four threads.
 
     python -m tests.chaos [--rounds N --minutes M --seed S]
 
 At the end `verify` is clean, and the change feed of each result is a history without a cause too many: an insert of a
-row that was not there, an update that changes it, a delete of what was there. Prints one JSON line.
+row that was not there, an update that changes it, a delete of what was there. And the results of every complete run are
+the plain joins of the sources at its cut. Prints one JSON line.
 """
 
 import argparse
 import json
+import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from threading import Lock
@@ -31,6 +35,9 @@ RESULT = "SELECT o.id, o.v, c.v AS w FROM orders o LEFT JOIN customers c ON o.cu
 FURTHER = {
     "both": "SELECT c.k, c.v, d.v AS w FROM customers c LEFT JOIN kinds d ON c.k = d.k",
     "chained": "SELECT r.id, r.w, d.v FROM result r JOIN kinds d ON r.v = d.k",
+    "beside": "SELECT o.id, o.v AS ordered, d.v AS kind FROM orders o LEFT JOIN kinds d ON o.v = d.k",
+    "diamond": "SELECT r.id, r.w, b.kind FROM result r JOIN beside b ON r.id = b.id",
+    "top": "SELECT d.id, d.kind, c.w FROM diamond d LEFT JOIN chained c ON d.id = c.id",
 }
 KEYS = 30
 
@@ -48,6 +55,30 @@ def prepare(lake: Lake) -> None:
     lake.pipeline(RESULT, sources, further=FURTHER, changelog=True)
 
 
+def _of_cuts(lake: Lake) -> int:
+    """Hold the results of each complete run against plain SQL over its cut, and give their number."""
+    checked = 0
+    for row in lake.runs():
+        for result in row["targets"] if row["step"] == "complete" else ():
+            sql = _over({source["name"]: source["to_version"] for source in row["sources"]}, lake, result["name"])
+            expected = sorted((tuple(row) for row in lake.spark.sql(sql).collect()), key=repr)
+            assert lake.rows(result["name"], result["version"]) == expected, (row, result["name"])
+            checked += 1
+    return checked
+
+
+def _over(cut: Mapping[str, int], lake: Lake, name: str) -> str:
+    """Write the statement of a join over the sources of a cut, with those of other joins in it."""
+
+    def read(found: re.Match[str]) -> str:
+        words, name = found[1], found[2]
+        if name in cut:
+            return f"{words} (SELECT * FROM {lake.at(name)} VERSION AS OF {cut[name]})"
+        return f"{words} ({_over(cut, lake, name)})"
+
+    return re.sub(r"(FROM|JOIN) (\w+)", read, {"result": RESULT, **FURTHER}[name])
+
+
 def chaos(lake: Lake, seed: int, rounds: int, seconds: float) -> dict[str, Any]:
     random, done = Random(seed), Counter[str]()
     end = time.monotonic() + seconds
@@ -57,17 +88,18 @@ def chaos(lake: Lake, seed: int, rounds: int, seconds: float) -> dict[str, Any]:
             writing.observers.append(_killing(random.randint(1, 15)))
         with ThreadPoolExecutor(max_workers=3) as side_by_side:
             came = side_by_side.submit(_written, lake, Random(random.random()))
-            done.update(side_by_side.map(lambda _: _run(lake), range(2)))
+            done.update(side_by_side.map(partial(_run, lake), random.choices(range(1, 5), k=2)))
             done += came.result()
         writing.observers.clear()
         if random.random() < 0.2:
-            done[_run(lake, slices=random.choice((0, 3)))] += 1
+            done[_run(lake, random.randint(1, 4), slices=random.choice((0, 3)))] += 1
             done["backfills"] += 1
         done["rounds"] += 1
     pipeline = Pipeline.load(lake.file)
     assert {report.outcome for report in pipeline.run(lake.spark)} <= {"done", "nothing"}
     pipeline.verify(lake.spark)
     assert {report.outcome for report in pipeline.run(lake.spark)} == {"nothing"}
+    done["results_of_cuts"] = _of_cuts(lake)
     for name in ("result", *FURTHER):
         done["feed_rows"] += _causes(lake, name)
         done["versions"] += lake.version(name)
@@ -88,14 +120,14 @@ def _written(lake: Lake, random: Random) -> Counter[str]:
     return done
 
 
-def _run(lake: Lake, slices: int | None = None) -> str:
+def _run(lake: Lake, threads: int, slices: int | None = None) -> str:
     """Run, or backfill in slices, and tell how it went; only that another run is at work may stop it."""
     pipeline = Pipeline.load(lake.file)
     try:
         if slices is None:
-            pipeline.run(lake.spark)
+            pipeline.run(lake.spark, threads=threads)
         else:
-            pipeline.backfill(lake.spark, slices=slices)
+            pipeline.backfill(lake.spark, slices=slices, threads=threads)
     except Killed:
         return "killed"
     except AnotherRun:

@@ -8,8 +8,12 @@ import yaml
 
 
 def content(sources: Mapping[str, Any], joins: Mapping[str, Any], **beside: Any) -> dict[str, Any]:
-    """Give sources by their keys or by all their options, joins by their statements or by all their options."""
+    """
+    Give sources by their keys or by all their options, joins by their statements or by all their options. Joins run one
+    after the other unless `threads` says otherwise, so that writes have an order.
+    """
     return {
+        "threads": 1,
         "pipeline": "test",
         "storage": {"path": "./lake"},
         "sources": {name: of if isinstance(of, Mapping) else {"key": of} for name, of in sources.items()},

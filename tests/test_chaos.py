@@ -14,3 +14,4 @@ def test_whatever_comes_the_results_are_the_joins_and_no_row_was_written_twice(l
     assert done["feed_rows"] > 20
     assert done["killed"] >= 1
     assert done["backfills"] == 1
+    assert done["results_of_cuts"] > 0

@@ -29,6 +29,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import takewhile
+from threading import Lock
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -84,6 +85,10 @@ _HIGHEST_PLAIN_WRITER = 4
 """The highest version of a writer's protocol without a list of features."""
 
 
+_creating = Lock()
+"""Joins that run side by side have a `Ledger` each, and one of them creates the table."""
+
+
 class Ledger:
     """The ledger of one storage."""
 
@@ -97,10 +102,11 @@ class Ledger:
         The table id of the ledger, which every fence contains. The ledger is created if it does not exist, and raises
         CannotContinue if a table property lets Delta forget which epochs were written to it.
         """
-        facts = _facts(self._engine, self._address)
-        if facts is None:
-            create(self._engine.spark, self._address, SCHEMA, (), properties=_COMPACTED)
+        with _creating:
             facts = _facts(self._engine, self._address)
+            if facts is None:
+                create(self._engine.spark, self._address, SCHEMA, (), properties=_COMPACTED)
+                facts = _facts(self._engine, self._address)
         assert facts is not None
         refuse_forgetting(NAME, self._address, facts[1])
         return facts[0]
@@ -134,6 +140,7 @@ class Ledger:
         """Append a row about a whole run; if it cannot be written, this is a warning: the rows of its epochs are."""
         row = row_of_run(replace(run, at=datetime.now(UTC)), self._storage)
         try:
+            _ = self.id  # creates the table
             self._add(f"ledger: {run.step} run {run.id}", row, None, f"{run.id} {run.step}")
         except Exception as error:
             if not is_of_spark(error) and not _is_of_delta_rs(error):

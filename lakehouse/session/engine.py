@@ -42,10 +42,10 @@ class Engine:
         return Engine(lambda: session)
 
     @staticmethod
-    def beside(spark: SparkSession, timezone: str) -> "Engine":
+    def beside(spark: SparkSession, timezone: str, *, is_embedded: bool = False) -> "Engine":
         """Return engines with a session of their own beside the caller's, which is released with them."""
         session = own_session(spark, timezone)
-        engine = Engine.of(session)
+        engine = Engine(lambda: session, is_embedded=is_embedded)
         finalize(engine, release, spark, session)
         return engine
 

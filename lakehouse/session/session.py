@@ -4,6 +4,7 @@ import importlib.util
 import logging
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -212,6 +213,25 @@ def deviations(session: SparkSession) -> dict[str, str]:
 def is_over_connect(spark: SparkSession) -> bool:
     """Return whether a session uses Spark Connect, whose client refuses the same frame twice in an observed plan."""
     return "connect" in type(spark).__module__
+
+
+@contextmanager
+def fairly_scheduled(spark: SparkSession) -> Iterator[None]:
+    """
+    Share the cores evenly between the jobs of this thread and those of others, where Spark is set to fair scheduling.
+
+    Without a pool of its own a thread waits until all tasks of earlier jobs have begun. Over Spark Connect the server
+    decides.
+    """
+    if is_over_connect(spark):
+        yield
+        return
+    context = spark.sparkContext
+    context.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
+    try:
+        yield
+    finally:
+        context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
 
 def persisted(frame: DataFrame) -> DataFrame:

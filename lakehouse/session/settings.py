@@ -172,6 +172,8 @@ LOCAL_SETTINGS = {
     # An epoch runs about 160 generated classes; with the default of 100 entries the next epoch finds none of them.
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.locality.wait": "0s",
+    # Joins that run side by side share the cores.
+    "spark.scheduler.mode": "FAIR",
     # The UI is off, and the retained plans of a thousand queries would fill the driver's memory.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "10",

@@ -16,7 +16,7 @@ from lakehouse import limits
 from lakehouse.errors.conditions import is_missing, is_view
 from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError, Remedy
 from lakehouse.session.engine import Engine
-from lakehouse.tables.delta_log import PARAMETERS, UNADJUSTED_COMMITS, Commit, open_log
+from lakehouse.tables.delta_log import PARAMETERS, UNADJUSTED_COMMITS, Commit, Log, open_log
 from lakehouse.values.compare import char_type, plain_schema
 from lakehouse.values.recorded import utc
 from lakehouse.values.sqltext import Address, quote
@@ -100,18 +100,7 @@ def find(engine: Engine, address: Address) -> Table | None:
     """Look up the current state of a table; return None if no Delta table exists."""
     log, why = open_log(engine, address)
     if log is not None:
-        return Table(
-            address,
-            log.id,
-            log.version,
-            log.schema,
-            log.properties,
-            commits=tuple(log.commits(limits.COMMITS_AT_ONCE)),
-            size=log.size,
-            location=log.location,
-            reader=DELTA_RS,
-            rows=log.rows,
-        )
+        return _of_log(address, log)
     detail = table_detail(engine.spark, address) if why else None
     if detail is None:
         return None
@@ -127,6 +116,21 @@ def find(engine: Engine, address: Address) -> Table | None:
         size=detail["sizeInBytes"] or 0,
         location=detail["location"] or "",
         reader=f"spark ({why})",
+    )
+
+
+def _of_log(address: Address, log: Log) -> Table:
+    return Table(
+        address,
+        log.id,
+        log.version,
+        log.schema,
+        log.properties,
+        commits=tuple(log.commits(limits.COMMITS_AT_ONCE)),
+        size=log.size,
+        location=log.location,
+        reader=DELTA_RS,
+        rows=log.rows,
     )
 
 
@@ -181,12 +185,12 @@ def get(engine: Engine, address: Address) -> Table:
 
 
 def refresh(engine: Engine, table: Table) -> Table:
-    """Return a table with its newest version and commits, by the cheapest look-up."""
+    """Return a source as it is now, by the cheapest look-up."""
     log, _ = open_log(engine, table.address)
     if log is not None:
-        return replace(table, version=log.version, commits=tuple(log.commits(limits.COMMITS_AT_ONCE)))
-    commits = tuple(_spark_history(engine.spark, table.address, limits.COMMITS_AT_ONCE))
-    return replace(table, version=commits[0].version, commits=commits)
+        return _of_log(table.address, log)
+    newest = _spark_history(engine.spark, table.address, 1)[0].version
+    return table if newest == table.version else get(engine, table.address)
 
 
 def read(spark: SparkSession, address: Address, version: int) -> DataFrame:
@@ -307,9 +311,13 @@ def with_commits_since(engine: Engine, table: Table, version: int) -> Table:
     commits = table.commits
     if commits[-1].version <= version or len(commits) < limits.COMMITS_AT_ONCE:
         return table
-    # Later commits may exist since the table was pinned, so ask for more commits than the range.
-    limit = commits[0].version - version + limits.COMMITS_AT_ONCE
-    return replace(table, commits=tuple(history(engine, table.address, limit)))
+    newest = commits[0].version
+    while True:
+        # Later commits may exist since the table was pinned, so ask for more commits than the range.
+        commits = tuple(history(engine, table.address, newest - version + limits.COMMITS_AT_ONCE))
+        if commits[-1].version <= version or commits[0].version <= newest:
+            return replace(table, commits=commits)
+        newest = commits[0].version
 
 
 def at_rest(engine: Engine, table: Table, version: int) -> Table:

@@ -9,7 +9,7 @@ from typing import Literal
 from lakehouse.errors.errors import CannotContinue, LakejoinError
 from lakehouse.publish.writes import TargetVersions
 from lakehouse.tables.table import Table, at_rest, find
-from pipelines.binding.run_versions import source_table
+from pipelines.binding.run_versions import is_readable, source_table
 from pipelines.binding.sources import pinned_ktable
 from pipelines.binding.workspace import Workspace
 
@@ -65,14 +65,20 @@ def _own_table(workspace: Workspace, name: str) -> Table | None:
 
 def _as_committed(workspace: Workspace, name: str) -> Table:
     history = workspace.ledger.of(name)  # read before the table, which may be newer but not older
-    version = workspace.versions.results.get(name)
-    last = history.committed if version is None else history.at_result(version)
+    last = history.committed
     if last is None or last.result.version is None:
         raise NotYetRun(
             name,
             "this join has no committed epoch yet, so other joins cannot read its result",
             hint=f"run `lakejoin run --select +{name}`",
         )
+    version = workspace.versions.results.get(name)
+    of_run = None if version is None else history.at_result(version)
+    if of_run is not None and of_run.result.id == last.result.id and of_run.epoch < last.epoch:
+        # Another run has gone on. Delta reads this version for a limited time.
+        table = _pinned(workspace, name, "result", of_run.result, of_run.epoch)
+        if is_readable(table, last.result.version):
+            return table
     return _pinned(workspace, name, "result", last.result, last.epoch)
 
 

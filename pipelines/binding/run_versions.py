@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from lakehouse.ledger.runs import CutSource
-from lakehouse.tables.delta_log import Commit
+from lakehouse.tables.delta_log import Commit, open_log
 from lakehouse.tables.identity import commit_identity
 from lakehouse.tables.table import Table, commits_since, find, get, read, refresh, with_commits_since
 from lakehouse.values.recorded import file_retention_seconds, micros
@@ -47,7 +47,11 @@ def newest_sources(workspace: Workspace, names: Iterable[str]) -> dict[str, Tabl
         for source in statement.sources
         if source in tables and file.sources[source].kind in ("stream", "table")
     }
-    return tables | _at_one_place(workspace, ordered)
+    try:
+        return tables | _at_one_place(workspace, ordered)
+    except Exception:  # a table that was dropped since, for one; each join that reads it reports it
+        log.debug("the sources of streams are not cut at one place", exc_info=True)
+        return tables
 
 
 def _found(workspace: Workspace, source: str) -> Table | None:
@@ -106,12 +110,25 @@ def source_table(workspace: Workspace, name: str) -> Table:
     table = workspace.versions.sources.get(name)
     if table is None:
         return get(workspace.engine, workspace.source(name))
-    made = next((commit.at for commit in table.commits if commit.version == table.version), None)
-    retention = file_retention_seconds(table.properties)
-    if made is not None and (retention is None or (datetime.now(UTC) - made).total_seconds() < retention):
+    opened, _ = open_log(workspace.engine, table.address)
+    is_same = opened is None or opened.id == table.id
+    if is_same and is_readable(table, None if opened is None else opened.version):
         return table
     now = get(workspace.engine, table.address)
     return table if (now.id, now.version) == (table.id, table.version) else now
+
+
+def is_readable(table: Table, newest: int | None = None) -> bool:
+    """
+    Return whether Delta still reads a table at its version, as far as its commits show it.
+
+    `newest` is the newest version of the table, which Delta always reads; None if it is not known.
+    """
+    if newest == table.version:
+        return True
+    made = next((commit.at for commit in table.commits if commit.version == table.version), None)
+    retention = file_retention_seconds(table.properties)
+    return made is not None and (retention is None or (datetime.now(UTC) - made).total_seconds() < retention)
 
 
 def cut_of(tables: Mapping[str, Table]) -> tuple[CutSource, ...]:

@@ -1,6 +1,7 @@
 """A pipeline file with a session: the addresses of its tables, its ledger, its stages and its change feeds."""
 
 import re
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -28,6 +30,9 @@ from pipelines.language import PipelineFile, changelogs, keeps_changelog, select
 Rows = Literal["netted", "commit by commit", "inserted"]
 """How the rows of a feed are used."""
 
+_GLOBAL = "global_temp"
+"""The database of global views, which all sessions of an application see."""
+
 Wanted = Mapping[str, frozenset[str] | None]
 """The columns that joins may use of each source that several of them read, in lower case; None for all columns."""
 
@@ -36,26 +41,44 @@ class Distorted(Exception):
     """Rows of a feed may differ from the rows of its table; results computed from them must be computed again."""
 
 
-class Feeds:
-    """The feeds of a run."""
+@dataclass
+class _Shared:
+    """
+    What the sessions of a run know of feeds.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._wanted: Wanted = {}
-        self._cached: dict[str, tuple[int, int, DataFrame]] = {}
-        self._lock = Lock()
-        self._distorted: set[tuple[Address, int, int]] = set()
+    Args:
+        cached: The range of versions, the columns and the frame of a source that is cached, and the session that reads
+            it; by the name of the source.
+        views: The global view of each cached feed by which other sessions read it; empty if they cannot.
+    """
+
+    wanted: Wanted = field(default_factory=dict)
+    cached: dict[str, tuple[int, int, DataFrame, SparkSession]] = field(default_factory=dict)
+    views: dict[str, str] = field(default_factory=dict)
+    distorted: set[tuple[Address, int, int]] = field(default_factory=set)
+    lock: Lock = field(default_factory=Lock)
+
+
+class Feeds:
+    """The feeds of a run, as one session reads them."""
+
+    def __init__(self, engine: Engine, shared: _Shared | None = None) -> None:
+        self._engine, self._shared = engine, shared or _Shared()
+
+    def beside(self, engine: Engine) -> "Feeds":
+        """Return the same feeds for another session."""
+        return Feeds(engine, self._shared)
 
     @contextmanager
     def shared(self, wanted: Wanted) -> Iterator[None]:
-        """Cache the feeds of the wanted sources while joins run one after the other, so they are read only once."""
-        self._wanted = wanted
+        """Cache the feeds of the wanted sources while joins run, so they are read only once."""
+        self._shared.wanted = wanted
         try:
             yield
         finally:
-            for source in self._wanted:
+            for source in wanted:
                 self._forget(source)
-            self._wanted = {}
+            self._shared.wanted = {}
 
     def read(
         self, source: str, table: Table, after: int, to: int, columns: Sequence[str], rows: Rows = "netted"
@@ -66,7 +89,7 @@ class Feeds:
         The source is empty for a table that only one join reads.
         """
         feed = self._read(source, table, after, to, columns)
-        if (table.address, after, to) not in self._distorted:
+        if (table.address, after, to) not in self._shared.distorted:
             return feed
         repair = Repair(self._engine.spark, table, feed, after, to)
         if rows == "inserted":
@@ -79,40 +102,57 @@ class Feeds:
 
         The next `read` repairs the feed; one that is repaired already is not refused.
         """
-        if number and (table.address, after, to) not in self._distorted:
-            self._distorted.add((table.address, after, to))
+        if number and (table.address, after, to) not in self._shared.distorted:
+            self._shared.distorted.add((table.address, after, to))
             raise Distorted
 
     @property
     def repairs(self) -> int:
         """The number of feeds found to be distorted so far."""
-        return len(self._distorted)
+        return len(self._shared.distorted)
 
     def inspect(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> None:
         """Check a feed for distorted rows if its readers do not, so that the next `read` repairs it if needed."""
-        if (table.address, after, to) in self._distorted:
+        if (table.address, after, to) in self._shared.distorted:
             return
         feed = self._read(source, table, after, to, columns)
         types = {name: table.schema[name].dataType for name in columns}
         # Count with an aggregate: Spark would evaluate a filter on the values of the table, too.
         if feed.agg(F.count_if(F.expr(distortion(types)))).collect()[0][0]:
-            self._distorted.add((table.address, after, to))
+            self._shared.distorted.add((table.address, after, to))
 
     def _read(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
-        if source not in self._wanted:
+        if source not in self._shared.wanted:
             return self._changes(table, after, to, columns)
-        with self._lock:  # an epoch and the prefetch of its gate may read at the same time
-            first, last, cached = self._cached.get(source, (after, to, None))
-            if cached is None or (first, last) != (after, to):
-                wanted = self._wanted[source]
-                shared = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
-                names = list(dict.fromkeys((*columns, *shared)))
-                self._forget(source)  # earlier ranges are not read again
-                cached = persisted(self._changes(table, after, to, names))
-                self._cached[source] = (after, to, cached)
-        if not set(columns) <= set(cached.columns):
+        with self._shared.lock:  # joins side by side, or an epoch and the prefetch of its gate, read at the same time
+            cached = self._cached(source, table, after, to, columns)
+        if cached is None or not set(columns) <= set(cached.columns):
             return self._changes(table, after, to, columns)
         return cached.selectExpr(*map(quote, (*columns, *FEED_COLUMNS)))
+
+    def _cached(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
+        """Return the cached feed, which is cached now if it is not; None if another session has it for itself."""
+        shared = self._shared
+        first, last, frame, session = shared.cached.get(source, (0, 0, None, None))
+        if frame is not None and (first, last) == (after, to):
+            return frame if session is self._engine.spark else self._of_other_session(source, frame)
+        wanted = shared.wanted[source]
+        common = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
+        self._forget(source)  # earlier ranges are not read again
+        frame = persisted(self._changes(table, after, to, list(dict.fromkeys((*columns, *common)))))
+        shared.cached[source] = after, to, frame, self._engine.spark
+        return frame
+
+    def _of_other_session(self, source: str, frame: DataFrame) -> DataFrame | None:
+        """Return a frame of another session as this one reads it: by a global view, which not every platform allows."""
+        views = self._shared.views
+        if source not in views:
+            views[source] = f"lakejoin_feed_{uuid.uuid4().hex}"
+            try:
+                frame.createOrReplaceGlobalTempView(views[source])
+            except PySparkException:
+                views[source] = ""
+        return self._engine.spark.table(f"{_GLOBAL}.{views[source]}") if views[source] else None
 
     def _changes(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         """Read the feed of versions (after, to], one readable range at a time."""
@@ -120,8 +160,10 @@ class Feeds:
         return reduce(DataFrame.unionAll, (read_changes(self._engine.spark, table, *part, columns) for part in ranges))
 
     def _forget(self, source: str) -> None:
-        if source in self._cached:
-            unpersist(self._cached.pop(source)[2])
+        if source in self._shared.cached:
+            unpersist(self._shared.cached.pop(source)[2])
+        if view := self._shared.views.pop(source, ""):
+            self._engine.spark.catalog.dropGlobalTempView(view)
 
 
 DRY_RUNS = "rehearsals"
@@ -182,6 +224,13 @@ class Workspace:
         except Exception:  # the command itself reports it
             return False
         return None not in sizes and sum(size or 0 for size in sizes) <= limits.QUICKLY_COMPILED_BYTES
+
+    def beside(self) -> "Workspace":
+        """Return the workspace with a session of its own, and with the same feeds."""
+        engine = Engine.beside(self.spark, self.file.timezone, is_embedded=self.engine.is_embedded)
+        other = replace(self, engine=engine)
+        vars(other).update(feeds=self.feeds.beside(engine))
+        return other
 
     def at(self, versions: RunVersions) -> "Workspace":
         """Return the workspace with other pinned versions, and with the same ledger and feeds."""

@@ -11,6 +11,7 @@ from pipelines.cli.options import (
     FILE,
     FOLDER,
     SELECT,
+    THREADS,
     VAR,
     FileOptions,
     WithRuns,
@@ -90,13 +91,12 @@ def plan(chosen: FileOptions, select: list[str] | None) -> "Answer":
     """Show what `run` would do and why; write nothing."""
     from pipelines.commands.plan import preview
 
-    return report_on_each(
-        "plan", chosen.open(), select, lambda opened, name: preview(opened, name, opened.joins(select))
-    )
+    return report_on_each(chosen.open(), select, lambda opened, name: preview(opened, name, opened.joins(select)))
 
 
 @cli.command()
 @SELECT
+@THREADS
 @click.option(
     "--watch",
     "every",
@@ -105,13 +105,20 @@ def plan(chosen: FileOptions, select: list[str] | None) -> "Answer":
     help="Run repeatedly at this interval (30s, 5m) until SIGTERM or Ctrl+C, and print a line for each run.",
 )
 @reporting("run")
-def run(chosen: FileOptions, select: list[str] | None, every: float | None) -> "Answer":
-    """Apply source changes to the results; load missing results."""
-    return run_command(chosen, select) if every is None else watch_command(chosen, select, every)
+def run(chosen: FileOptions, select: list[str] | None, threads: int | None, every: float | None) -> "Answer":
+    """
+    Apply source changes to the results; load missing results.
+
+    All joins are brought to the versions of the sources that the run finds at its start.
+    """
+    if every is None:
+        return run_command(chosen, select, threads)
+    return watch_command(chosen, select, threads, every)
 
 
 @cli.command()
 @SELECT
+@THREADS
 @click.option(
     "--accept", "remedy", flag_value="accept", default="", help="For a join with a stream: accept its result as it is."
 )
@@ -132,6 +139,7 @@ def run(chosen: FileOptions, select: list[str] | None, every: float | None) -> "
 def backfill(
     chosen: FileOptions,
     select: list[str] | None,
+    threads: int | None,
     remedy: "Decision",
     where: str | None,
     slices: int | None,
@@ -149,7 +157,7 @@ def backfill(
 
     asked = Backfill(remedy, where, dry_run, slices or 0)
     if not asked.dry_run:
-        return run_command(chosen, select, asked)
+        return run_command(chosen, select, threads, asked)
     workspace = chosen.open()
     from pipelines.cli.progress import spinner
     from pipelines.commands.verify import dry_run_joins
@@ -178,6 +186,7 @@ def flush(chosen: FileOptions, select: list[str] | None) -> "Answer":
 
 @cli.command()
 @SELECT
+@THREADS
 @click.option(
     "--against",
     default="",
@@ -191,21 +200,31 @@ def flush(chosen: FileOptions, select: list[str] | None) -> "Answer":
     help="Compare the checksum of each result with the one in the ledger, without reading a source.",
 )
 @reporting("verify")
-def verify(chosen: FileOptions, select: list[str] | None, against: str, version: int | None, quick: bool) -> "Answer":
+def verify(
+    chosen: FileOptions,
+    select: list[str] | None,
+    threads: int | None,
+    against: str,
+    version: int | None,
+    quick: bool,
+) -> "Answer":
     """
     Recompute the joins and compare them with the results.
 
     The report counts missing and surplus rows, with examples; either makes the exit code 1. With `--quick` nothing is
     recomputed: a result with the recorded checksum holds the rows that lakejoin wrote.
     """
-    from pipelines.commands.verify import verify_join
+    workspace = chosen.open()
+    from pipelines.cli.progress import spinner
+    from pipelines.commands.verify import verify_joins
 
-    verify = partial(verify_join, against=against, version=version, quick=quick)
-    return report_on_each("verify", chosen.open(), select, verify)
+    with spinner("verifying", workspace.spark):
+        return verify_joins(workspace, select, against, version=version, quick=quick, threads=threads)
 
 
 @cli.command()
 @SELECT
+@THREADS
 @click.option(
     "--epochs",
     default="",
@@ -224,7 +243,13 @@ def verify(chosen: FileOptions, select: list[str] | None, against: str, version:
 )
 @reporting("validate")
 def validate(
-    chosen: FileOptions, select: list[str] | None, epochs: str, versions: str, write_suites: bool, docs: Path | None
+    chosen: FileOptions,
+    select: list[str] | None,
+    threads: int | None,
+    epochs: str,
+    versions: str,
+    write_suites: bool,
+    docs: Path | None,
 ) -> "Answer":
     """
     Validate published tables against their expectations.
@@ -239,7 +264,8 @@ def validate(
     from pipelines.cli.progress import spinner
     from pipelines.commands.validate import validate_joins
 
-    return validate_joins(workspace, select, requested, docs=docs, write_suites=write_suites, looking_at=spinner)
+    with spinner("validating"):
+        return validate_joins(workspace, select, requested, docs=docs, write_suites=write_suites, threads=threads)
 
 
 @cli.command()
@@ -256,7 +282,7 @@ def status(chosen: FileOptions, select: list[str] | None) -> "Answer":
     from pipelines.commands.status import status_of
 
     workspace = chosen.open_without_spark()
-    return WithRuns(report_on_each("status", workspace, select, status_of), last_run(workspace))
+    return WithRuns(report_on_each(workspace, select, status_of), last_run(workspace))
 
 
 @cli.command()
@@ -272,7 +298,7 @@ def history(chosen: FileOptions, select: list[str] | None, limit: int, of_runs: 
     workspace = chosen.open_without_spark()
     if of_runs:
         return WithRuns((), runs_of(workspace, limit))
-    return report_on_each("history", workspace, select, partial(history_of, limit=limit))
+    return report_on_each(workspace, select, partial(history_of, limit=limit))
 
 
 @cli.command()

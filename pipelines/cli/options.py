@@ -54,6 +54,11 @@ SELECT = click.option(
     callback=lambda _context, _option, value: _names(value),
     help="Joins to work on, separated by commas. Default: all. `+name` also selects the joins that it reads.",
 )
+THREADS = click.option(
+    "--threads",
+    type=click.IntRange(1, 64),
+    help="Joins to work on at the same time. Default: as the pipeline file says, else one for each core, at most 4.",
+)
 OUTPUT = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of the report."
 )
@@ -150,7 +155,9 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callabl
     return decorate
 
 
-def run_command(chosen: FileOptions, select: list[str] | None, backfill: "Backfill | None" = None) -> "Answer":
+def run_command(
+    chosen: FileOptions, select: list[str] | None, threads: int | None, backfill: "Backfill | None" = None
+) -> "Answer":
     """Run joins, or backfill them; a run with nothing to do starts no Spark."""
     workspace = chosen.open_without_spark()
     from pipelines.cli.progress import shown
@@ -160,10 +167,10 @@ def run_command(chosen: FileOptions, select: list[str] | None, backfill: "Backfi
     if backfill is None and (idle := reports_of_idle(workspace, select)) is not None:
         return idle
     with shown(workspace.spark) as progress:
-        return run_joins(workspace, select, backfill=backfill, progress=progress)
+        return run_joins(workspace, select, backfill=backfill, threads=threads, progress=progress)
 
 
-def watch_command(chosen: FileOptions, select: list[str] | None, every: float) -> "Answer":
+def watch_command(chosen: FileOptions, select: list[str] | None, threads: int | None, every: float) -> "Answer":
     """Run joins repeatedly until a signal or an error, and print a line for each run."""
     workspace, context = chosen.open(goes_on=True), click.get_current_context()
     from pipelines.commands.run import watch_joins
@@ -171,7 +178,7 @@ def watch_command(chosen: FileOptions, select: list[str] | None, every: float) -
     rounds, code = 0, 0
     with stopped_by_signals() as stop:
         try:
-            for reports in watch_joins(workspace, every, select, stop=stop):
+            for reports in watch_joins(workspace, every, select, threads=threads, stop=stop):
                 rounds += 1
                 click.echo(_line(_report("run", chosen.pipeline, reports), context.params["output"]))
         except LakejoinError as error:
@@ -183,7 +190,7 @@ def watch_command(chosen: FileOptions, select: list[str] | None, every: float) -
 
 
 def report_on_each(
-    command: "Command", workspace: "Workspace", select: list[str] | None, report: Callable[["Workspace", str], "Part"]
+    workspace: "Workspace", select: list[str] | None, report: Callable[["Workspace", str], "Part"]
 ) -> "list[Part]":
     """Report on each join and KTable; an error of one goes into its report, and the others follow."""
     from lakehouse.errors.conditions import as_known
@@ -191,9 +198,9 @@ def report_on_each(
     from pipelines.report import JoinReport
 
     parts: list[Part] = []
-    for name in workspace.joins(select) if command == "verify" else workspace.nodes(select):
+    for name in workspace.nodes(select):
         try:
-            with spinner(f"reading {name}", workspace.spark if command == "verify" else None):
+            with spinner(f"reading {name}"):
                 parts.append(report(workspace, name))
         except Exception as error:  # whatever it is, the other joins follow
             parts.append(JoinReport(join=name, outcome="failed", error=as_known(error, name)))

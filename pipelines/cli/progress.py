@@ -57,33 +57,40 @@ def announce(what: str) -> None:
 
 
 class _Steps(Progress):
-    """Remembers the step that runs, and about how many rows its epoch reads."""
+    """Remembers the step of each join that runs, and about how many rows its epoch reads."""
 
     def __init__(self) -> None:
-        self._join = self._step = ""
-        self._rows: int | None = None
+        self._steps: dict[str, str] = {}
+        self._rows: dict[str, int] = {}
 
     def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
-        self._rows = None
+        self._rows.pop(join, None)
 
     def step(self, join: str, name: str) -> None:
-        if join != self._join:
-            self._rows = None
-        self._join, self._step = join, name
+        self._steps[join] = name
 
     def rows(self, join: str, number: int) -> None:
-        self._rows = number
+        self._rows[join] = number
 
-    def _at(self, at: Tasks) -> str:
-        return self._step + ("" if self._rows is None else f" ({self._rows:,} rows)") + f": {at}"
+    def finished(self, join: str, outcome: str) -> None:
+        self._steps.pop(join, None)
+        self._rows.pop(join, None)
+
+    def _at(self, join: str) -> str:
+        rows = self._rows.get(join)
+        return self._steps.get(join, "") + ("" if rows is None else f" ({rows:,} rows)")
 
 
 class Lines(_Steps):
     """Prints a line for each epoch that begins and for long steps; with JSON logs also one for each join that ends."""
 
     def tasks(self, at: Tasks) -> None:
-        """Print how far the step is."""
-        tell(f"{self._join}: {self._at(at)}", join=self._join, step=self._step)
+        """Print how far the steps of the joins that run are: Spark counts their tasks together."""
+        joins = [*self._steps]
+        if len(joins) == 1:
+            tell(f"{joins[0]}: {self._at(joins[0])}: {at}", join=joins[0], step=self._steps.get(joins[0], ""))
+        elif joins:
+            tell(f"{', '.join(f'{join} {self._at(join)}' for join in joins)}: {at}")
 
     def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """Print the epoch that begins."""
@@ -97,6 +104,7 @@ class Lines(_Steps):
 
     def finished(self, join: str, outcome: str) -> None:
         """Print how a join ended, with JSON logs only: the report on stdout says it to a user."""
+        super().finished(join, outcome)
         if is_json():
             level = logging.ERROR if outcome == "failed" else logging.INFO
             tell(f"{join}: {outcome}", level, join=join, outcome=outcome)
@@ -140,10 +148,11 @@ class Bars(_Steps):
         self._display.update(bar.task, completed=bar.at, step=f"{bar.position}{name}")
 
     def tasks(self, at: Tasks) -> None:
-        """Show how far the step is."""
-        bar = self._bar(self._join)
-        if bar.sliced is None:
-            self._display.update(bar.task, step=f"{bar.position}{self._at(at)}")
+        """Show how far the steps of the joins that run are: Spark counts their tasks together."""
+        for join in [*self._steps]:
+            bar = self._bar(join)
+            if bar.sliced is None:
+                self._display.update(bar.task, step=f"{bar.position}{self._at(join)}: {at}")
 
     def slice(self, join: str, at: SliceProgress) -> None:
         """Show how many rows of the result the backfill has processed."""
@@ -153,6 +162,7 @@ class Bars(_Steps):
 
     def finished(self, join: str, outcome: str) -> None:
         """Fill the bar, unless the join failed or was skipped, and stop its clock."""
+        super().finished(join, outcome)
         bar = self._bar(join)
         if outcome in ("failed", "skipped"):
             self._display.update(bar.task, step=outcome)

@@ -14,7 +14,7 @@ from pipelines.commands.published import read_range
 from pipelines.commands.run import MAX_FAILED_ROUNDS, flush_joins, run_joins, watch_joins
 from pipelines.commands.runs import read_table
 from pipelines.commands.validate import validate_joins
-from pipelines.commands.verify import dry_run_joins, verify_join
+from pipelines.commands.verify import dry_run_joins, verify_joins
 from pipelines.language import PipelineFile, load
 from pipelines.plan.values import Backfill, Decision
 from pipelines.report import JoinReport
@@ -26,7 +26,8 @@ class Pipeline:
     A pipeline file, ready to run; its relative paths start at `folder`.
 
     The methods use the caller's session, whose settings are not changed. They work on the joins whose names `select`
-    has, and on all joins of the file if it is None.
+    has, and on all joins of the file if it is None; where they take `threads`, on so many joins at the same time, each
+    in a session of its own beside the caller's. By default the pipeline file says how many.
     """
 
     file: PipelineFile
@@ -38,14 +39,16 @@ class Pipeline:
         path = Path(path)
         return Pipeline(load(path, variables), path.resolve().parent)
 
-    def run(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
+    def run(
+        self, spark: SparkSession, select: Collection[str] | None = None, *, threads: int | None = None
+    ) -> list[JoinReport]:
         """
         Update the joins, and return a report for each.
 
         Raises:
             LakejoinError: The error of the first join that failed, after all were tried; it has all `reports`.
         """
-        return _or_raise(run_joins(self._open(spark), select))
+        return _or_raise(run_joins(self._open(spark), select, threads=threads))
 
     def read(self, spark: SparkSession, name: str, run: str = "") -> DataFrame:
         """
@@ -69,6 +72,7 @@ class Pipeline:
         every: float,
         select: Collection[str] | None = None,
         *,
+        threads: int | None = None,
         stop: Event | None = None,
         patience: int = MAX_FAILED_ROUNDS,
     ) -> Iterator[list[JoinReport]]:
@@ -84,7 +88,7 @@ class Pipeline:
             The reports of each round, including errors; then the error that is not retryable, or that exceeds
             `patience`, is raised.
         """
-        return watch_joins(self._open(spark), every, select, stop=stop, patience=patience)
+        return watch_joins(self._open(spark), every, select, threads=threads, stop=stop, patience=patience)
 
     def backfill(
         self,
@@ -95,6 +99,7 @@ class Pipeline:
         dry_run: bool = False,
         where: str | None = None,
         slices: int = 0,
+        threads: int | None = None,
     ) -> list[JoinReport]:
         """
         Load results that do not exist, and reconcile existing ones with the newest versions of their sources.
@@ -115,7 +120,7 @@ class Pipeline:
         asked = Backfill(remedy, where, dry_run, slices)
         if asked.dry_run:
             return _or_raise(dry_run_joins(self._open(spark), select, asked.where))
-        return _or_raise(run_joins(self._open(spark), select, backfill=asked))
+        return _or_raise(run_joins(self._open(spark), select, backfill=asked, threads=threads))
 
     def flush(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """Flush all buffered rows of joins of two streams, adding unmatched rows of outer sides; raise as `run`."""
@@ -128,14 +133,17 @@ class Pipeline:
         *,
         version: int | None = None,
         quick: bool = False,
+        threads: int | None = None,
     ) -> list[JoinReport]:
         """
         Recompute the joins at the recorded versions, and compare them with the newest results, or with a `version`.
 
-        With `quick` only the checksum of each result is compared with the ledger. A difference is raised as Drifted.
+        With `quick` only the checksum of each result is compared with the ledger.
+
+        Raises:
+            Drifted: A result differs; other errors as `run`.
         """
-        workspace = self._open(spark)
-        return [verify_join(workspace, name, version=version, quick=quick) for name in workspace.joins(select)]
+        return _or_raise(verify_joins(self._open(spark), select, version=version, quick=quick, threads=threads))
 
     def validate(
         self,
@@ -146,6 +154,7 @@ class Pipeline:
         versions: str = "",
         docs: str | Path | None = None,
         write_suites: bool = False,
+        threads: int | None = None,
     ) -> list[JoinReport]:
         """
         Validate published tables against their gates and the expectations of the file, also those about a whole result.
@@ -161,7 +170,11 @@ class Pipeline:
         """
         requested = read_range(epochs, versions)
         folder = None if docs is None else Path(docs)
-        return _or_raise(validate_joins(self._open(spark), select, requested, docs=folder, write_suites=write_suites))
+        return _or_raise(
+            validate_joins(
+                self._open(spark), select, requested, docs=folder, write_suites=write_suites, threads=threads
+            )
+        )
 
     def maintain(self, spark: SparkSession, select: Collection[str] | None = None) -> list[JoinReport]:
         """Compact and cluster the tables of joins and the ledger, delete unneeded files and stages; raise as `run`."""

@@ -7,14 +7,14 @@ Anything that a run could do, report or refuse is a reason to start Spark, and s
 import logging
 from collections.abc import Collection, Sequence
 
+from lakehouse import limits
 from lakehouse.errors.conditions import refuse_forgetting
 from lakehouse.ledger.ledger import NAME as LEDGER
-from lakehouse.ledger.runs import BEGUN
 from lakehouse.tables.table import find
 from pipelines.binding.bind import has_faults, resolved
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.status import status_of
-from pipelines.commands.whole_run import is_recorded
+from pipelines.commands.whole_run import is_recorded, unfinished
 from pipelines.language import is_stream, reads, statement_of
 from pipelines.plan.decide import NO_CHANGES
 from pipelines.report import JoinReport, versions_after
@@ -59,8 +59,7 @@ def reports_of_idle(workspace: Workspace, select: Collection[str] | None = None)
 
 def _is_recorded(workspace: Workspace, nodes: Sequence[str], reports: Sequence[JoinReport]) -> bool:
     """Return whether no run that these joins belong to is unfinished, and the ledger has a run with their results."""
-    last = workspace.ledger.runs(1)
-    if last and last[0].step == BEGUN and last[0].names <= {*nodes}:
+    if len(nodes) > 1 and unfinished(workspace.ledger.runs(limits.LEDGER_ROWS), nodes) is not None:
         return False
     return is_recorded(workspace, {report.join: (report.result_id, report.result_version) for report in reports})
 

@@ -8,6 +8,7 @@ from threading import Event
 from lakehouse.errors.conditions import as_known
 from lakehouse.errors.errors import CannotContinue, GateFailed, LakejoinError, LedgerForgot
 from pipelines.binding.workspace import Workspace
+from pipelines.commands.side_by_side import number_of_threads, own_workspace, side_by_side
 from pipelines.commands.whole_run import WholeRun
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.run.driver import record_refusal, run_join
@@ -31,15 +32,17 @@ def run_joins(
     select: Collection[str] | None = None,
     *,
     backfill: Backfill | None = None,
+    threads: int | None = None,
     progress: Progress = SILENT,
 ) -> list[JoinReport]:
     """
     Update the results of joins to the newest versions of their sources, each after the joins that it reads.
 
     The versions are pinned before the first join: all results describe the same ones. A run that was killed between two
-    joins is finished first, at its own versions.
+    joins is finished first, at its own versions. Joins that do not read each other run side by side, in `threads`; None
+    for the number by the pipeline file.
 
-    Return a report for each changelog source that the joins read, then for each join, in the order in which they ran.
+    Return a report for each changelog source that the joins read, then for each join, in the order of the file.
     The report of a failed join has its error. Joins that read a failed or skipped join are skipped; the others run.
     """
     names, nodes = workspace.joins(select), workspace.nodes(select)
@@ -55,30 +58,30 @@ def run_joins(
                 records_refusals=False,
             )
     killed = None if backfill is not None else WholeRun.unfinished(workspace, nodes)
-    finished = [] if killed is None else _run_whole(workspace, killed, None, progress)
-    if any(report.outcome in ("failed", "skipped") for report in finished):
-        return finished
-    return _both(finished, _run_whole(workspace, WholeRun.to_newest(workspace, nodes), backfill, progress))
+    finished = [] if killed is None else _run_whole(workspace, killed, None, threads, progress)
+    whole = WholeRun.to_newest(workspace, nodes)
+    return _both(finished, _run_whole(workspace, whole, backfill, threads, progress))
 
 
 def _run_whole(
-    workspace: Workspace, whole: WholeRun, backfill: Backfill | None, progress: Progress
+    workspace: Workspace, whole: WholeRun, backfill: Backfill | None, threads: int | None, progress: Progress
 ) -> list[JoinReport]:
     request = Request(backfill, begins=whole.begin)
+    number = number_of_threads(workspace, threads, whole.nodes)
 
     def run(name: str) -> JoinReport:
-        kind = kind_of(whole.workspace(), name)
-        try:
-            report = run_join(kind, request, progress)
-        except LedgerForgot:
-            if backfill is None:
-                raise
-            report = run_join(kind, request, progress)  # gets an epoch number that was never used
-        return report
+        with own_workspace(workspace, number) as own:
+            kind = kind_of(whole.at_cut(own), name)
+            try:
+                return run_join(kind, request, progress)
+            except LedgerForgot:
+                if backfill is None:
+                    raise
+                return run_join(kind, request, progress)  # gets an epoch number that was never used
 
     names = [name for name in whole.nodes if name in workspace.file.joins]
     with workspace.feeds.shared(shared_reads(workspace.file, names)):
-        reports = run_in_order(workspace, whole.nodes, run, progress, ended=whole.take)
+        reports = run_in_order(workspace, whole.nodes, run, progress, threads=number, ended=whole.take)
     whole.end(reports)
     return reports
 
@@ -102,6 +105,7 @@ def watch_joins(
     every: float,
     select: Collection[str] | None = None,
     *,
+    threads: int | None = None,
     stop: Event | None = None,
     patience: int = MAX_FAILED_ROUNDS,
 ) -> Iterator[list[JoinReport]]:
@@ -115,7 +119,7 @@ def watch_joins(
     stop, failures = stop or Event(), 0
     while not stop.is_set():
         began = time.monotonic()
-        reports = run_joins(workspace, select)
+        reports = run_joins(workspace, select, threads=threads)
         yield reports
         errors = sorted((report.error for report in reports if report.error is not None), key=lambda e: e.retryable)
         failures = failures + 1 if errors else 0
@@ -151,7 +155,7 @@ def flush_joins(
             problem, expected = "only joins of two streams buffer rows", "a join of two streams"
             raise LakejoinError(name, problem, expected=expected, hint="remove it from --select")
         # New rows are processed first: after the flush they could no longer meet the buffered rows.
-        kind = kind_of(whole.workspace(), name)
+        kind = kind_of(whole.at_cut(workspace), name)
         report = run_join(kind, Request(begins=whole.begin), progress)
         if not statement_of(file, name).is_windowed:
             return report
@@ -168,32 +172,39 @@ def run_in_order(
     run: Callable[[str], JoinReport],
     progress: Progress,
     *,
+    threads: int = 1,
     ended: Callable[[JoinReport], None] = lambda report: None,
     records_refusals: bool = True,
 ) -> list[JoinReport]:
     """
-    Run joins in order, with errors in their reports; those that only a person can mend are recorded in the ledger.
+    Run joins, each after those that it reads, with errors in their reports; return these in the order of the names.
 
-    A join is skipped if one that it reads failed or was skipped; `ended` gets each report before the next join begins.
-    The refusal of a partial backfill is not recorded.
+    A join is skipped if one that it reads failed or was skipped; `ended` gets each report before a join begins that
+    reads it. Errors that only a person can mend are recorded in the ledger, but for a partial backfill's.
     """
     reports: dict[str, JoinReport] = {}
     file = workspace.file
-    for name in names:
-        inputs = (*changelogs_of(file, name), *reads(file, name)) if name in file.joins else ()
-        upstream = (reports[other] for other in inputs if other in reports)
+
+    def inputs(name: str) -> tuple[str, ...]:
+        return (*changelogs_of(file, name), *reads(file, name)) if name in file.joins else ()
+
+    def attempt(name: str) -> JoinReport:
+        upstream = (reports[other] for other in inputs(name) if other in reports)
         stopped = next((report for report in upstream if report.outcome in ("failed", "skipped")), None)
         try:
-            reports[name] = run(name) if stopped is None else _skipped(name, stopped)
+            return run(name) if stopped is None else _skipped(name, stopped)
         except Exception as error:  # whatever it is, the other joins run
             log.info("%s failed", name, exc_info=True)  # the listener reports it as an error
-            failure = as_known(error, name)
-            if records_refusals and isinstance(failure, CannotContinue):
-                record_refusal(workspace, name, failure)
-            reports[name] = JoinReport(join=name, outcome="failed", error=failure)
-        ended(reports[name])
-        progress.finished(name, reports[name].outcome)
-    return list(reports.values())
+            return JoinReport(join=name, outcome="failed", error=as_known(error, name))
+
+    def end(name: str, report: JoinReport) -> None:
+        if records_refusals and isinstance(report.error, CannotContinue):
+            record_refusal(workspace, name, report.error)
+        reports[name] = report
+        ended(report)
+        progress.finished(name, report.outcome)
+
+    return side_by_side(names, threads, attempt, inputs=inputs, ended=end)
 
 
 def _skipped(name: str, upstream: JoinReport) -> JoinReport:

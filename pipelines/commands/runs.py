@@ -1,7 +1,7 @@
 """Whole runs as the ledger records them: their list, and the tables of one run, each at its version there."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,10 +29,20 @@ class UnknownRun(LakejoinError):
 
 def runs_of(workspace: Workspace, limit: int) -> tuple[RunReport, ...]:
     """List the newest runs, newest first, each at its last step."""
-    newest: dict[str, Run] = {}
-    for run in workspace.ledger.runs(2 * limit):
-        newest.setdefault(run.id, run)
-    return tuple(map(_report_on, [*newest.values()][:limit]))
+    return tuple(map(_report_on, [*at_last_step(workspace.ledger.runs(3 * limit)).values()][:limit]))
+
+
+def at_last_step(rows: Iterable[Run]) -> dict[str, Run]:
+    """
+    Return each run once, by its id in the order of the rows, newest first.
+
+    If two processes have brought the joins of a run to its cut, one may have seen what the other had not yet done.
+    """
+    last: dict[str, Run] = {}
+    for run in rows:
+        if run.id not in last or run.step == COMPLETE:
+            last[run.id] = run
+    return last
 
 
 def last_run(workspace: Workspace) -> tuple[RunReport, ...]:
@@ -61,31 +71,35 @@ def find_run(workspace: Workspace, wanted: str, names: Collection[str] = ()) -> 
     """
     Return the run with an id, or with the only id that begins so; for `LAST_COMPLETE` the newest complete one.
 
-    The latter has the results of all joins among the names.
+    The latter has all sources, results and changelogs among the names.
 
     Raises:
         UnknownRun: The run is unknown, or has not ended.
     """
-    runs = workspace.ledger.runs(None)
+    runs = at_last_step(workspace.ledger.runs(None))
     if wanted == LAST_COMPLETE:
-        joins = {name for name in names if name in workspace.file.joins}
-        for run in runs:
-            if run.step == COMPLETE and joins <= run.names:
+        for run in runs.values():
+            if run.step == COMPLETE and _has(workspace, run, names):
                 return run
-        of = f" of {', '.join(sorted(joins))}" if joins else ""
+        of = f" of {', '.join(names)}" if names else ""
         raise UnknownRun("runs", f"no run{of} is complete yet", hint="`lakejoin history --runs` lists the runs")
-    found = {run.id: run for run in reversed(runs) if wanted and run.id.startswith(wanted)}
+    found = [run for run in runs.values() if wanted and run.id.startswith(wanted)]
     if len(found) != 1:
-        problem = (
-            f"{len(found)} runs have an id that begins with `{wanted}`" if found else f"no run has the id `{wanted}`"
-        )
-        raise UnknownRun(
-            "runs", problem, hint=f"`lakejoin history --runs` lists the runs; `{LAST_COMPLETE}` is one, too"
-        )
-    (run,) = found.values()
-    if run.step == BEGUN:
-        raise UnknownRun("runs", f"the run {run.id} has not ended", hint="run `lakejoin run`, which finishes it")
-    return run
+        many = f"{len(found)} runs have an id that begins with `{wanted}`"
+        hint = f"`lakejoin history --runs` lists the runs; `{LAST_COMPLETE}` is one, too"
+        raise UnknownRun("runs", many if found else f"no run has the id `{wanted}`", hint=hint)
+    if found[0].step == BEGUN:
+        hint = "run `lakejoin run`, which finishes it unless a later run has gone on from there"
+        raise UnknownRun("runs", f"the run {found[0].id} has not ended", hint=hint)
+    return found[0]
+
+
+def _has(workspace: Workspace, run: Run, names: Collection[str]) -> bool:
+    """Return whether a run has a version of each of the sources, results and changelogs that have these names."""
+    file = workspace.file
+    joins = {name if name in file.joins else name.removesuffix(CHANGELOG) for name in names} & {*file.joins}
+    published = {result.name for result in run.results if result.version is not None}
+    return joins <= published and {*names} & {*file.sources} <= {source.name for source in run.cut}
 
 
 def read_table(workspace: Workspace, spark: SparkSession, name: str, wanted: str = "") -> DataFrame:
@@ -102,7 +116,7 @@ def read_table(workspace: Workspace, spark: SparkSession, name: str, wanted: str
         raise LakejoinError(name, "the pipeline file has no such table", hint=hint)
     if not wanted:
         return spark.sql(f"SELECT * FROM {known[name].sql}")
-    run = find_run(workspace, wanted, [name.removesuffix(CHANGELOG)])
+    run = find_run(workspace, wanted, [name])
     return read(spark, known[name], version_in(workspace, run, name))
 
 
@@ -125,7 +139,8 @@ def version_in(workspace: Workspace, run: Run, name: str) -> int:
         hint = f"choose another run: `lakejoin history --runs` lists them, and `{LAST_COMPLETE}` is one, too"
         raise UnknownRun(name, f"the run {run.id} has no version of it", hint=hint)
     table_id, version = recorded
-    table = find(workspace.engine, tables_of(workspace)[name])
+    address = tables_of(workspace).get(name)
+    table = None if address is None else find(workspace.engine, address)
     if table is None or table.id != table_id:
         raise UnknownRun(
             name,
@@ -148,5 +163,5 @@ def _recorded(workspace: Workspace, run: Run, name: str) -> tuple[str, int] | No
     if name == join:
         return result.id, result.version
     entry = workspace.ledger.of(join).at_result(result.version)
-    logged = None if entry is None else entry.changelog
+    logged = None if entry is None or entry.result.id != result.id else entry.changelog
     return None if logged is None or logged.version is None else (logged.id, logged.version)

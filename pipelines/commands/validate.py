@@ -1,8 +1,8 @@
 """Validate published tables against their suites; write these as JSON and the results as pages, but no table."""
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from pipelines.commands.published import (
     suites,
     whole_tables,
 )
+from pipelines.commands.side_by_side import number_of_threads, own_workspace, side_by_side
 from pipelines.commands.site import PartFacts, TableFacts, quality_pages, write_files
 from pipelines.commands.site.pages import QUALITY
 from pipelines.epochs.kind import Kind
@@ -54,26 +55,31 @@ def validate_joins(
     *,
     docs: Path | None = None,
     write_suites: bool = False,
-    looking_at: Callable[[str], AbstractContextManager[object]] = nullcontext,
+    threads: int | None = None,
 ) -> list[JoinReport]:
     """
-    Validate joins, or what they published in a range; an error of one goes into its report, and the others follow.
+    Validate joins, or what they published in a range, in `threads`; None for the number by the pipeline file.
+
+    An error of one join goes into its report, and the others follow.
 
     Args:
         docs: If given, write the site of `docs` into this folder, with pages about data quality.
         write_suites: Whether to write the suite of each table into `expectations` beside the pipeline file.
-        looking_at: Shows a text while its block runs.
 
     Raises:
         FilesExist: A file that lakejoin did not write has the path of one that it would write.
     """
-    validations = []
-    for name in workspace.joins(select):
+    names = workspace.joins(select)
+    number = number_of_threads(workspace, threads, names)
+
+    def validate(name: str) -> Validation:
         try:
-            with looking_at(f"validating {name}"):
-                validations.append(_validate(workspace, name, requested, with_results=docs is not None))
+            with own_workspace(workspace, number) as own:
+                return _validate(own, name, requested, with_results=docs is not None)
         except Exception as error:  # whatever it is, the other joins are validated
-            validations.append(Validation(JoinReport(join=name, outcome="failed", error=as_known(error, name))))
+            return Validation(JoinReport(join=name, outcome="failed", error=as_known(error, name)))
+
+    validations = side_by_side(names, number, validate)
     if docs is not None:
         tables = [table for validation in validations for table in _tables(validation)]
         write_files(docs, quality_pages(workspace.file.pipeline, tables, datetime.now(UTC)), own_folder=QUALITY)

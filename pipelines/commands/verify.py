@@ -9,6 +9,7 @@ from lakehouse.errors.errors import LakejoinError
 from lakehouse.tables.table import get
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.published import BadRange, published_at
+from pipelines.commands.side_by_side import number_of_threads, own_workspace, side_by_side
 from pipelines.epochs.kind import Kind
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.targets import check_tables
@@ -56,6 +57,29 @@ def verify_join(
     if not against:
         check_tables(workspace, name, workspace.ledger.of(name))
     return report
+
+
+def verify_joins(
+    workspace: Workspace,
+    select: Collection[str] | None = None,
+    against: str = "",
+    *,
+    version: int | None = None,
+    quick: bool = False,
+    threads: int | None = None,
+) -> list[JoinReport]:
+    """Verify joins as `verify_join` does, in `threads`; an error of one goes into its report, and the others follow."""
+    names = workspace.joins(select)
+    number = number_of_threads(workspace, threads, names)
+
+    def verify(name: str) -> JoinReport:
+        try:
+            with own_workspace(workspace, number) as own:
+                return verify_join(own, name, against, version=version, quick=quick)
+        except Exception as error:  # whatever it is, the other joins follow
+            return JoinReport(join=name, outcome="failed", error=as_known(error, name))
+
+    return side_by_side(names, number, verify)
 
 
 def _verify_version(kind: Kind[Any], version: int) -> JoinReport:

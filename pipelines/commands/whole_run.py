@@ -3,11 +3,12 @@
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
 
 from lakehouse import limits
+from lakehouse.errors.errors import AnotherRun
 from lakehouse.ledger.entries import Entry
 from lakehouse.ledger.runs import BEGUN, COMPLETE, INCOMPLETE, Run, RunResult
 from lakehouse.tables.table import Table, find
@@ -40,13 +41,16 @@ class WholeRun:
         self._workspace, self._cut = workspace, cut
         self._results: dict[str, RunResult] = {}
         self._misses: dict[str, str] = {}
-        self._is_begun = begun_as is not None
+        self._is_begun = self._is_of_other = begun_as is not None
         self._since, self._lock = time.monotonic(), Lock()
+        self._beside = [name for name in _with_inputs(workspace, nodes) if name not in nodes]
+        for name in self._beside:
+            self._take(name, self._recorded(name), "it is not selected, and not at the cut")
 
     @staticmethod
     def to_newest(workspace: Workspace, nodes: Sequence[str]) -> "WholeRun":
-        """Return a run to the newest versions of the sources."""
-        joins = [name for name in nodes if name in workspace.file.joins]
+        """Return a run to the newest versions of the sources, also of the joins that are read but not selected."""
+        joins = [name for name in _with_inputs(workspace, nodes) if name in workspace.file.joins]
         return WholeRun(workspace, nodes, newest_sources(workspace, joins))
 
     @staticmethod
@@ -56,24 +60,26 @@ class WholeRun:
 
         It may still be running: then both bring the joins to the same cut.
         """
-        if len(nodes) < 2:
-            return None
-        for last in workspace.ledger.runs(1):
-            if last.step != BEGUN or not last.names <= {*nodes}:
+        try:
+            last = unfinished(workspace.ledger.runs(limits.LEDGER_ROWS), nodes) if len(nodes) > 1 else None
+            if last is None:
                 return None
             cut = recorded_sources(workspace, last.cut)
-            if cut is None:
-                log.warning("the run %s was not finished, and its cut can no longer be read", last.id)
-                return None
-            return WholeRun(workspace, [name for name in nodes if name in last.names], cut, last.id)
+            if cut is not None:
+                return WholeRun(workspace, [name for name in nodes if name in last.names], cut, last.id)
+            log.warning("the run %s was not finished, and its cut can no longer be read", last.id)
+            reason = "it was not finished, and its cut can no longer be read"
+            workspace.ledger.append_run(replace(last, step=INCOMPLETE, reason=reason))
+        except Exception:  # each join reports what cannot be read
+            log.warning("it is not known whether a run is unfinished", exc_info=True)
         return None
 
-    def workspace(self) -> Workspace:
-        """Return the workspace for the next join: with the sources at the cut, and the results that have take it."""
+    def at_cut(self, workspace: Workspace) -> Workspace:
+        """Return a workspace for the next join: its sources at the cut, results as those that have come there."""
         with self._lock:
             versions = {name: result.version for name, result in self._results.items()}
         results = {name: version for name, version in versions.items() if version is not None}
-        return self._workspace.at(RunVersions(self._cut, results))
+        return workspace.at(RunVersions(self._cut, results))
 
     def begin(self) -> None:
         """Record the run before its first epoch, unless one row at its end says it all."""
@@ -87,102 +93,136 @@ class WholeRun:
         """Take the report of a join: its result is read by later joins if it is at the cut."""
         result = None
         if report.outcome in ("done", "nothing"):
-            try:
-                result = self._result_of(report)
-            except Exception:  # the epochs of the join are recorded all the same
-                log.warning("it is not known whether %s is at the cut of its run", report.join, exc_info=True)
+            is_at_cut = self._is_at_cut(report.join, report.sources)
+            here = RunResult(report.join, self._address(report.join), report.result_id, report.result_version)
+            result = here if is_at_cut else self._recorded(report.join)
+        self._take(report.join, result, MISSES.get(report.outcome, BESIDE))
+
+    def _take(self, name: str, result: RunResult | None, why_not: str) -> None:
         with self._lock:
             if result is None:
-                self._misses[report.join] = MISSES.get(report.outcome, BESIDE)
+                self._misses[name] = why_not
             else:
-                self._results[report.join] = result
+                self._results[name] = result
 
     def end(self, reports: Sequence[JoinReport]) -> None:
         """Record how the run ended, unless nothing was done and an earlier run has recorded the same results."""
         is_silent = not self._is_begun and not any(report.outcome == "done" for report in reports)
-        if is_silent and (self._misses or self._is_recorded()):
-            return
-        results = tuple(self._results.get(name, RunResult(name, self._address(name))) for name in self.nodes)
-        self._append(
-            Run(
-                id=self.id,
-                step=INCOMPLETE if self._misses else COMPLETE,
-                cut=cut_of(self._cut),
-                results=results,
-                reason="; ".join(f"{name}: {why}" for name, why in self._misses.items()),
-                seconds=round(time.monotonic() - self._since, 3),
+        if self._is_of_other and any(isinstance(report.error, AnotherRun) for report in reports):
+            return  # the run that began it is still at it
+        try:
+            if is_silent and (self._misses or is_recorded(self._workspace, versions_of(self._results.values()))):
+                return
+            names = (*self.nodes, *self._beside)
+            self._append(
+                Run(
+                    id=self.id,
+                    step=INCOMPLETE if self._misses else COMPLETE,
+                    cut=cut_of(self._cut),
+                    results=tuple(self._results.get(name, RunResult(name, self._address(name))) for name in names),
+                    reason="; ".join(f"{name}: {why}" for name, why in self._misses.items()),
+                    seconds=round(time.monotonic() - self._since, 3),
+                )
             )
-        )
+        except Exception:  # the epochs of the joins are recorded all the same
+            log.warning("the end of the run %s was not recorded", self.id, exc_info=True)
 
     def _append(self, run: Run) -> None:
         self._workspace.ledger.append_run(run)
-
-    def _is_recorded(self) -> bool:
-        results = self._results.values()
-        return is_recorded(self._workspace, {result.name: (result.id, result.version) for result in results})
 
     def _address(self, name: str) -> Address:
         """Return the address of the result of a join, or of the KTable of a changelog source."""
         is_join = name in self._workspace.file.joins
         return self._workspace.table(name) if is_join else ktable_address(self._workspace, name)
 
-    def _result_of(self, report: JoinReport) -> RunResult | None:
-        """Return the version of a result at the cut; None if no epoch reached it."""
-        address = self._address(report.join)
-        if self._is_at_cut(report.join, report.sources):
-            return RunResult(report.join, address, report.result_id, report.result_version)
-        entry = self._workspace.ledger.of(report.join).last_committed(lambda entry: self._is_within(report.join, entry))
-        if entry is None or not self._is_at_cut(report.join, {s.name: s.to_version for s in entry.sources}):
+    def _recorded(self, name: str) -> RunResult | None:
+        """Return the result that an earlier epoch made at the cut; None if none did, or if it is not known."""
+        try:
+            last = self._workspace.ledger.of(name).last_committed(lambda entry: self._is_within(name, entry))
+        except Exception:  # the epochs of the join are recorded all the same
+            log.warning("it is not known whether %s is at the cut of its run", name, exc_info=True)
             return None
-        return RunResult(report.join, address, entry.result.id, entry.result.version)
+        if last is None or not self._is_at_cut(name, {source.name: source.to_version for source in last.sources}):
+            return None
+        return RunResult(name, self._address(name), last.result.id, last.result.version)
 
     def _is_within(self, name: str, entry: Entry) -> bool:
         """Return whether an epoch read nothing beyond the cut."""
-        versions = ((source.to_version, self._wanted(name, source.name)) for source in entry.sources)
-        return all(wanted is None or version <= wanted for version, wanted in versions)
+        versions = {source.name: source.to_version for source in entry.sources if self._counts(source.name)}
+        wanted = {source: self._wanted(name, source) for source in versions}
+        return all(version <= (wanted[source] or 0) for source, version in versions.items())
+
+    def _counts(self, source: str) -> bool:
+        """Return whether the version of what a join reads is that of a cut: not of a changelog or a global table."""
+        file = self._workspace.file
+        return source in file.joins or (source in file.sources and file.sources[source].kind != "global_table")
+
+    def _is_result(self, name: str, source: str) -> bool:
+        """Return whether a join reads, by the name of a source, a table that lakejoin makes."""
+        file = self._workspace.file
+        return source in file.joins or (name in file.joins and file.sources[source].kind == "changelog")
 
     def _wanted(self, name: str, source: str) -> int | None:
-        """Return the version at which a join reads a source in this run; None if the run does not say."""
-        if source in self._workspace.file.joins or (
-            name in self._workspace.file.joins and self._kind(source) == "changelog"
-        ):
-            result = self._results.get(source)
-            return None if result is None else result.version
-        table = self._cut.get(source)
-        return None if table is None or self._kind(source) == "global_table" else table.version
-
-    def _kind(self, source: str) -> str:
-        known = self._workspace.file.sources.get(source)
-        return "join" if known is None else known.kind
+        """Return the version at which a join reads a source in this run; None if it is not at the cut."""
+        if self._is_result(name, source):
+            return self._results[source].version if source in self._results else None
+        return self._cut[source].version if source in self._cut else None
 
     def _is_at_cut(self, name: str, versions: Mapping[str, int]) -> bool:
         """Return whether a join that has read sources up to these versions has all data up to the cut, and no more."""
         for source, version in versions.items():
-            wanted = self._wanted(name, source)
-            if wanted is None and self._kind(source) in ("table", "stream"):
-                return False  # it could not be pinned
-            if wanted not in (None, version) and not self._is_quiet(name, source, *sorted((wanted, version))):
-                return False
-        return bool(versions)
+            if self._counts(source):
+                wanted = self._wanted(name, source)
+                if wanted is None:
+                    return False
+                if wanted != version and not self._is_quiet(name, source, *sorted((wanted, version))):
+                    return False
+        return True
 
     def _is_quiet(self, name: str, source: str, after: int, until: int) -> bool:
         """Return whether no commit (after, until] of a source changes data."""
-        table = self._cut.get(source)
-        if table is None or (name in self._workspace.file.joins and self._kind(source) == "changelog"):
-            table = find(self._workspace.engine, self._address(source))
-        if table is None:
-            return False
         try:
+            is_result = self._is_result(name, source)
+            table = find(self._workspace.engine, self._address(source)) if is_result else self._cut[source]
+            if table is None:
+                return False
             return not with_data(self._workspace, replace(table, version=until), after)
         except Exception:  # commits are missing from the log, or came after it was read
             log.debug("the commits of %s are not known", source, exc_info=True)
             return False
 
 
-def is_recorded(workspace: Workspace, results: Mapping[str, tuple[str | None, int | None]]) -> bool:
-    """Return whether one of the newest rows about runs says that results, by table id and version, have one cut."""
-    for run in workspace.ledger.runs(limits.LEDGER_ROWS):
-        recorded = {result.name: (result.id, result.version) for result in run.results}
-        if run.step == COMPLETE and results.items() <= recorded.items():
-            return True
-    return False
+def _with_inputs(workspace: Workspace, nodes: Sequence[str]) -> list[str]:
+    """Return joins and changelog sources with all that they read, each after what it reads."""
+    joins = [f"+{name}" for name in nodes if name in workspace.file.joins]
+    return workspace.nodes(joins) if joins else list(nodes)
+
+
+def unfinished(rows: Sequence[Run], nodes: Collection[str]) -> Run | None:
+    """
+    Return the newest run that began and has no later row, and all of whose joins are among the nodes.
+
+    A run whose joins a later one has moved on is not finished any more. The rows are newest first.
+    """
+    ended, moved = set[str](), set[str]()
+    for run in rows:
+        if run.step == BEGUN and run.id not in ended and run.names.isdisjoint(moved) and run.names <= {*nodes}:
+            return run
+        ended.add(run.id)
+        moved |= run.names
+    return None
+
+
+Versions = Mapping[str, tuple[str | None, int | None]]
+"""The table id and the version of results, by name."""
+
+
+def versions_of(results: Iterable[RunResult]) -> Versions:
+    """Return the versions of results."""
+    return {result.name: (result.id, result.version) for result in results}
+
+
+def is_recorded(workspace: Workspace, versions: Versions) -> bool:
+    """Return whether one of the newest rows about runs says that results have one cut."""
+    complete = (run for run in workspace.ledger.runs(limits.LEDGER_ROWS) if run.step == COMPLETE)
+    return any(versions.items() <= versions_of(run.results).items() for run in complete)

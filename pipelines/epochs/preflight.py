@@ -74,7 +74,7 @@ def _not_behind(workspace: Workspace, bound: B, history: JoinHistory) -> B:
     Such a source is read at the recorded version, as far as the table still is the one that this run has pinned.
     """
     last = history.committed
-    if last is None or not workspace.versions.sources:
+    if last is None or not (workspace.versions.sources or workspace.versions.results):
         return bound
     recorded = {versions.name: versions for versions in last.sources}
 

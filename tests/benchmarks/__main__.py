@@ -3,8 +3,8 @@ How long lakejoin takes beside what people do without it, in one session.
 
     python -m tests.benchmarks NAME [--rows N --changes C --shape recent|uniform|skewed --width narrow|wide --repeat K]
 
-NAME is table_table, foreign_key, star, many, versions, backfill, reconcile, overhead, changelog, gate, stream_table or
-stream_stream. Prints one JSON line.
+NAME is table_table, foreign_key, star, many, versions, backfill, reconcile, overhead, changelog, gate, stream_table,
+stream_stream or threads. Prints one JSON line.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from tests.benchmarks.cases import JOINS
 from tests.benchmarks.compare import WAYS, compare
 from tests.benchmarks.cost import Meter
 from tests.benchmarks.streams import SHUFFLED, stream_table
+from tests.benchmarks.threads import threads
 from tests.benchmarks.windows import stream_stream
 from tests.benchmarks.workload import Shape, Width
 from tests.lake import Lake
@@ -38,7 +39,7 @@ SINGLE: dict[str, Callable[..., dict[str, Any]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("name", choices=[*JOINS, *SINGLE, "stream_table", "stream_stream"])
+    parser.add_argument("name", choices=[*JOINS, *SINGLE, "stream_table", "stream_stream", "threads"])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--changes", type=int, default=1_000)
     parser.add_argument("--shape", choices=get_args(Shape), default="uniform")
@@ -59,6 +60,8 @@ def main() -> None:
             found = stream_table(meter, lake, options.rows, options.shape, options.repeat)
         elif options.name == "stream_stream":
             found = stream_stream(meter, lake, options.rows)
+        elif options.name == "threads":
+            found = threads(meter, lake, options.rows, options.repeat)
         elif options.name in JOINS:
             workload = JOINS[options.name](options.rows, options.changes, options.shape, options.width)
             found = compare(meter, lake, workload, options.ways.split(","), options.repeat)

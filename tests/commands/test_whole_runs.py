@@ -1,5 +1,6 @@
 """A run as a whole: every join of it reads its sources at one cut, whatever is written meanwhile."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,11 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.errors.errors import LakejoinError
+from lakehouse.errors.errors import LakejoinError, SourceRecreated
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.query import answer
 from pipelines.commands.run import run_joins
 from pipelines.commands.runs import UnknownRun, runs_of
+from pipelines.commands.whole_run import unfinished
 from pipelines.language import load
 from pipelines.report import JoinReport
 from pipelines.report.progress import Progress
@@ -123,7 +125,8 @@ def test_commits_that_arrive_between_two_joins_belong_to_the_next_run(loaded: La
     for run_id, row in ((first, (1, "a", "x")), (last[:12], (1, "late", "x")), ("last complete", (1, "late", "x"))):
         assert pipeline.read(lake.spark, "top", run_id).where("k = 1").collect() == [row]
         query = (
-            "SELECT t.v = l.v AND b.w = r.w FROM top t, beside b, left l, right r WHERE t.k = 1 AND b.k = 1 AND l.k = 1"
+            "SELECT t.v = l.v AND b.w = r.w FROM top t, beside b, left l, right r "
+            "WHERE t.k = 1 AND b.k = 1 AND l.k = 1 AND r.k = 1"
         )
         answered = answer(workspace_of(lake), query, 10, run_id)
         assert (set(answered.rows), answered.run_id[:12]) == ({(True,)}, (first if run_id == first else last)[:12])
@@ -228,3 +231,56 @@ def test_the_runs_are_listed_each_once_and_the_newest_first(loaded: Lake) -> Non
     killed, first = runs_of(workspace_of(lake), 10)
     assert (killed.step, first.step, killed.results) == ("begun", "complete", dict.fromkeys(NAMES))
     assert killed.cut == {"left": lake.version("left"), "right": lake.version("right")}
+
+
+def test_a_selection_whose_inputs_are_behind_is_not_complete(loaded: Lake) -> None:
+    """The result of a join that is read but not selected has to be at the cut, too."""
+    lake = loaded
+    lake.sql("INSERT INTO {left} VALUES (3, 'c')")
+    workspace = workspace_of(lake)
+    run_joins(workspace, ["beside", "top"])
+    row = lake.runs()[-1]
+    assert (row["step"], row["reason"].partition(";")[0]) == (
+        "incomplete",
+        "result: it is not selected, and not at the cut",
+    )
+    run_joins(workspace, ["result"])
+    run_joins(workspace, ["top"])
+    step, cut, versions = recorded(lake)[-1]
+    assert (step, cut) == ("complete", {name: lake.version(name) for name in ("left", "right")})
+    assert versions == {name: lake.version(name) for name in ("top", "result", "beside")}
+
+
+def test_a_killed_run_is_found_behind_runs_of_other_joins_but_not_of_its_own(loaded: Lake) -> None:
+    lake = loaded
+    loaded.pipeline(ABOVE, further={**FURTHER, "apart": BESIDE})
+    lake.sql("INSERT INTO {left} VALUES (3, 'c')")
+    killed = lambda: run_joins(workspace_of(lake), NAMES)  # noqa: E731
+    assert is_killed(killed, "ledger: publishing epoch 2 of top")
+    run_joins(workspace_of(lake), ["apart"])
+    assert unfinished(workspace_of(lake).ledger.runs(None), NAMES) is not None
+    assert unfinished(workspace_of(lake).ledger.runs(None), NAMES[:2]) is None, "not all of its joins are selected"
+    run_joins(workspace_of(lake), ["result"])
+    assert unfinished(workspace_of(lake).ledger.runs(None), NAMES) is None, "a later run has moved a join"
+
+
+def test_a_source_that_is_created_again_during_a_run_is_not_read_as_the_old_one(loaded: Lake) -> None:
+    lake = loaded
+    lake.sql("INSERT INTO {left} VALUES (3, 'c')")
+
+    def again() -> None:
+        shutil.rmtree(lake.path("right"))
+        lake.create("right", "k INT, w STRING", "(1, 'other')")
+
+    reports = run(lake, Between("result", again))
+    assert isinstance(reports["beside"].error, SourceRecreated)
+    assert lake.runs()[-1]["step"] == "incomplete"
+
+
+def test_the_row_of_a_first_run_creates_the_ledger_as_any_other_does(lake: Lake) -> None:
+    lake.create("left", "k INT, v STRING", "(1, 'a')")
+    lake.create("right", "k INT, w STRING", "(1, 'x')")
+    diamond(lake).run(lake.spark)
+    properties = dict(lake.spark.sql(f"DESCRIBE DETAIL {lake.at('lakejoin_ledger')}").collect()[0]["properties"])
+    assert properties["delta.autoOptimize.autoCompact"] == "true"
+    assert [row["step"] for row in lake.runs()] == ["begun", "complete"]

@@ -182,6 +182,11 @@ class PipelineFile(Block):
     """The joins, by the name of their result table."""
     timezone: StrictStr = "UTC"
     """Time zone of the session that runs the joins; part of their definition."""
+    threads: Annotated[StrictInt, Field(ge=1)] | None = None
+    """
+    How many joins that do not read each other `run`, `backfill`, `verify` and `validate` work on at the same time. By
+    default as many as the machine has cores, at most 4.
+    """
     optimizations: Optimizations = "all"
     """
     The rules that the optimizer may use: `all`, `none` or a list of rule names. `single_store_self_join`: read a stream
