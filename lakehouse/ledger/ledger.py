@@ -85,8 +85,9 @@ _HIGHEST_PLAIN_WRITER = 4
 """The highest version of a writer's protocol without a list of features."""
 
 
-_creating = Lock()
-"""Joins that run side by side have a `Ledger` each, and one of them creates the table."""
+_creating, _appending = Lock(), Lock()
+"""Joins that run side by side have a `Ledger` each; one creates the table, and none changes a session's settings when
+another does."""
 
 
 class Ledger:
@@ -321,7 +322,7 @@ def _append_by_spark(
     save = (lambda: writer.save(to.path)) if to.path else (lambda: writer.saveAsTable(to.table))
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            with settings(spark, INTERPRETED):
+            with _appending, settings(spark, INTERPRETED):
                 write(what, save, to.path)
             return
         except Exception as error:

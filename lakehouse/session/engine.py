@@ -6,7 +6,8 @@ needs no JVM, so Spark starts only when something needs it.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from threading import Lock
@@ -34,6 +35,8 @@ class Engine:
     def __init__(self, start: Callable[[], SparkSession], *, is_embedded: bool = False) -> None:
         self._start, self._starting = start, Lock()
         self._session: SparkSession | None = None
+        self._others: list[Engine] = []
+        self._running: list[Engine] = []
         self.is_embedded = is_embedded
 
     @staticmethod
@@ -42,10 +45,10 @@ class Engine:
         return Engine(lambda: session)
 
     @staticmethod
-    def beside(spark: SparkSession, timezone: str, *, is_embedded: bool = False) -> "Engine":
+    def beside(spark: SparkSession, timezone: str) -> "Engine":
         """Return engines with a session of their own beside the caller's, which is released with them."""
         session = own_session(spark, timezone)
-        engine = Engine(lambda: session, is_embedded=is_embedded)
+        engine = Engine.of(session)
         finalize(engine, release, spark, session)
         return engine
 
@@ -56,6 +59,30 @@ class Engine:
             if self._session is None:
                 self._session = self._start()
         return self._session
+
+    @contextmanager
+    def another(self, timezone: str) -> Iterator["Engine"]:
+        """
+        Provide engines with a session beside this one for a thread; later threads get the same sessions again.
+
+        Settings and transactions belong to a session: writers in one session would take each other's.
+        """
+        with self._starting:
+            engine = self._others.pop() if self._others else None
+        if engine is None:
+            session = own_session(self.spark, timezone)
+            engine = Engine(lambda: session, is_embedded=self.is_embedded)
+        self._running.append(engine)
+        try:
+            yield engine
+        finally:
+            self._running.remove(engine)
+            self._others.append(engine)
+
+    def interrupt_others(self) -> None:
+        """Cancel what the sessions of other threads are running."""
+        for engine in [*self._running]:
+            engine.spark.interruptAll()
 
     @cached_property
     def deviations(self) -> dict[str, str]:

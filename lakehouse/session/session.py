@@ -171,7 +171,7 @@ def _refuse_lossy(session: SparkSession) -> None:
 
 
 def _fix_settings(session: SparkSession, timezone: str) -> None:
-    for name in UNSET:
+    for name in (*UNSET, *INTERPRETED):  # the caller's session may just be running a small query
         with suppress(PySparkException):
             session.conf.unset(name)
     for name, value in {**FIXED, **COSTS}.items():
@@ -220,8 +220,8 @@ def fairly_scheduled(spark: SparkSession) -> Iterator[None]:
     """
     Share the cores evenly between the jobs of this thread and those of others, where Spark is set to fair scheduling.
 
-    Without a pool of its own a thread waits until all tasks of earlier jobs have begun. Over Spark Connect the server
-    decides.
+    Without a pool of its own a thread waits until all tasks of earlier jobs have begun, as jobs of the threads do that
+    it starts itself. Over Spark Connect the server decides.
     """
     if is_over_connect(spark):
         yield

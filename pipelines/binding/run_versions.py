@@ -15,7 +15,7 @@ from functools import partial
 from lakehouse.ledger.runs import CutSource
 from lakehouse.tables.delta_log import Commit, open_log
 from lakehouse.tables.identity import commit_identity
-from lakehouse.tables.table import Table, commits_since, find, get, read, refresh, with_commits_since
+from lakehouse.tables.table import Table, commits_since, find, get, read, refresh, table_detail, with_commits_since
 from lakehouse.values.recorded import file_retention_seconds, micros
 from pipelines.binding.workspace import Workspace
 from pipelines.language import is_stream, statement_of
@@ -111,7 +111,8 @@ def source_table(workspace: Workspace, name: str) -> Table:
     if table is None:
         return get(workspace.engine, workspace.source(name))
     opened, _ = open_log(workspace.engine, table.address)
-    is_same = opened is None or opened.id == table.id
+    detail = table_detail(workspace.spark, table.address) if opened is None else {"id": opened.id}
+    is_same = detail is not None and detail["id"] == table.id
     if is_same and is_readable(table, None if opened is None else opened.version):
         return table
     now = get(workspace.engine, table.address)

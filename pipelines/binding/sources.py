@@ -261,7 +261,10 @@ def pinned_ktable(workspace: Workspace, source: str) -> Table:
     another table.
     """
     history, version = workspace.ledger.of(source), workspace.versions.results.get(source)
-    last = history.committed if version is None else history.at_result(version)
+    last = history.committed
+    of_run = None if version is None else history.at_result(version)
+    if of_run is not None and last is not None and of_run.result.id == last.result.id:
+        last = of_run
     if last is None or last.result.version is None:
         raise NotLoaded(
             source,

@@ -41,21 +41,33 @@ class Distorted(Exception):
     """Rows of a feed may differ from the rows of its table; results computed from them must be computed again."""
 
 
+_Range = tuple[str, int, int]
+"""A source by its name, and the versions (after, to] of its feed."""
+
+
 @dataclass
-class _Shared:
+class _Cached:
     """
-    What the sessions of a run know of feeds.
+    A feed that is cached.
 
     Args:
-        cached: The range of versions, the columns and the frame of a source that is cached, and the session that reads
-            it; by the name of the source.
-        views: The global view of each cached feed by which other sessions read it; empty if they cannot.
+        session: The session that reads it.
+        users: The feeds, one for each join that runs, that read it last.
+        view: The global view by which other sessions read it; None if none has asked yet, empty if they cannot.
     """
 
+    frame: DataFrame
+    session: SparkSession
+    users: list["Feeds"] = field(default_factory=list)
+    view: str | None = None
+
+
+@dataclass
+class _Shared:
+    """What the joins of a run share: the feeds that several of them read, and those that are cached."""
+
     wanted: Wanted = field(default_factory=dict)
-    cached: dict[str, tuple[int, int, DataFrame, SparkSession]] = field(default_factory=dict)
-    views: dict[str, str] = field(default_factory=dict)
-    distorted: set[tuple[Address, int, int]] = field(default_factory=set)
+    cached: dict[_Range, _Cached] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
 
@@ -64,6 +76,7 @@ class Feeds:
 
     def __init__(self, engine: Engine, shared: _Shared | None = None) -> None:
         self._engine, self._shared = engine, shared or _Shared()
+        self._distorted: set[tuple[Address, int, int]] = set()
 
     def beside(self, engine: Engine) -> "Feeds":
         """Return the same feeds for another session."""
@@ -76,8 +89,8 @@ class Feeds:
         try:
             yield
         finally:
-            for source in wanted:
-                self._forget(source)
+            for at in [*self._shared.cached]:
+                self._forget(at)
             self._shared.wanted = {}
 
     def read(
@@ -89,7 +102,7 @@ class Feeds:
         The source is empty for a table that only one join reads.
         """
         feed = self._read(source, table, after, to, columns)
-        if (table.address, after, to) not in self._shared.distorted:
+        if (table.address, after, to) not in self._distorted:
             return feed
         repair = Repair(self._engine.spark, table, feed, after, to)
         if rows == "inserted":
@@ -102,68 +115,73 @@ class Feeds:
 
         The next `read` repairs the feed; one that is repaired already is not refused.
         """
-        if number and (table.address, after, to) not in self._shared.distorted:
-            self._shared.distorted.add((table.address, after, to))
+        if number and (table.address, after, to) not in self._distorted:
+            self._distorted.add((table.address, after, to))
             raise Distorted
 
     @property
     def repairs(self) -> int:
         """The number of feeds found to be distorted so far."""
-        return len(self._shared.distorted)
+        return len(self._distorted)
 
     def inspect(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> None:
         """Check a feed for distorted rows if its readers do not, so that the next `read` repairs it if needed."""
-        if (table.address, after, to) in self._shared.distorted:
+        if (table.address, after, to) in self._distorted:
             return
         feed = self._read(source, table, after, to, columns)
         types = {name: table.schema[name].dataType for name in columns}
         # Count with an aggregate: Spark would evaluate a filter on the values of the table, too.
         if feed.agg(F.count_if(F.expr(distortion(types)))).collect()[0][0]:
-            self._shared.distorted.add((table.address, after, to))
+            self._distorted.add((table.address, after, to))
 
     def _read(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         if source not in self._shared.wanted:
             return self._changes(table, after, to, columns)
         with self._shared.lock:  # joins side by side, or an epoch and the prefetch of its gate, read at the same time
-            cached = self._cached(source, table, after, to, columns)
+            cached = self._cached((source, after, to), table, columns)
         if cached is None or not set(columns) <= set(cached.columns):
             return self._changes(table, after, to, columns)
         return cached.selectExpr(*map(quote, (*columns, *FEED_COLUMNS)))
 
-    def _cached(self, source: str, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame | None:
+    def _cached(self, at: _Range, table: Table, columns: Sequence[str]) -> DataFrame | None:
         """Return the cached feed, which is cached now if it is not; None if another session has it for itself."""
-        shared = self._shared
-        first, last, frame, session = shared.cached.get(source, (0, 0, None, None))
-        if frame is not None and (first, last) == (after, to):
-            return frame if session is self._engine.spark else self._of_other_session(source, frame)
-        wanted = shared.wanted[source]
-        common = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
-        self._forget(source)  # earlier ranges are not read again
-        frame = persisted(self._changes(table, after, to, list(dict.fromkeys((*columns, *common)))))
-        shared.cached[source] = after, to, frame, self._engine.spark
-        return frame
+        source, after, to = at
+        cached = self._shared.cached
+        for other in [other for other in cached if other[0] == source and other != at and self in cached[other].users]:
+            cached[other].users.remove(self)  # a join does not read earlier ranges again
+            if not cached[other].users:
+                self._forget(other)
+        if at not in cached:
+            wanted = self._shared.wanted[source]
+            common = [name for name in table.schema.fieldNames() if wanted is None or name.lower() in wanted]
+            frame = persisted(self._changes(table, after, to, list(dict.fromkeys((*columns, *common)))))
+            cached[at] = _Cached(frame, self._engine.spark)
+        if self not in cached[at].users:
+            cached[at].users.append(self)
+        return cached[at].frame if cached[at].session is self._engine.spark else self._of_other_session(cached[at])
 
-    def _of_other_session(self, source: str, frame: DataFrame) -> DataFrame | None:
+    def _of_other_session(self, cached: _Cached) -> DataFrame | None:
         """Return a frame of another session as this one reads it: by a global view, which not every platform allows."""
-        views = self._shared.views
-        if source not in views:
-            views[source] = f"lakejoin_feed_{uuid.uuid4().hex}"
-            try:
-                frame.createOrReplaceGlobalTempView(views[source])
-            except PySparkException:
-                views[source] = ""
-        return self._engine.spark.table(f"{_GLOBAL}.{views[source]}") if views[source] else None
+        try:
+            if cached.view is None:
+                cached.view = f"lakejoin_feed_{uuid.uuid4().hex}"
+                cached.frame.createOrReplaceGlobalTempView(cached.view)
+            frame = self._engine.spark.table(f"{_GLOBAL}.{cached.view}") if cached.view else None
+            return None if frame is None or not frame.columns else frame
+        except PySparkException:
+            cached.view = ""
+            return None
 
     def _changes(self, table: Table, after: int, to: int, columns: Sequence[str]) -> DataFrame:
         """Read the feed of versions (after, to], one readable range at a time."""
         ranges = feed_ranges(self._engine, table, after, to)
         return reduce(DataFrame.unionAll, (read_changes(self._engine.spark, table, *part, columns) for part in ranges))
 
-    def _forget(self, source: str) -> None:
-        if source in self._shared.cached:
-            unpersist(self._shared.cached.pop(source)[2])
-        if view := self._shared.views.pop(source, ""):
-            self._engine.spark.catalog.dropGlobalTempView(view)
+    def _forget(self, at: _Range) -> None:
+        cached = self._shared.cached.pop(at)
+        unpersist(cached.frame)
+        if cached.view:
+            self._engine.spark.catalog.dropGlobalTempView(cached.view)
 
 
 DRY_RUNS = "rehearsals"
@@ -225,12 +243,13 @@ class Workspace:
             return False
         return None not in sizes and sum(size or 0 for size in sizes) <= limits.QUICKLY_COMPILED_BYTES
 
-    def beside(self) -> "Workspace":
-        """Return the workspace with a session of its own, and with the same feeds."""
-        engine = Engine.beside(self.spark, self.file.timezone, is_embedded=self.engine.is_embedded)
-        other = replace(self, engine=engine)
-        vars(other).update(feeds=self.feeds.beside(engine))
-        return other
+    @contextmanager
+    def beside(self) -> Iterator["Workspace"]:
+        """Provide the workspace with a session that nobody else uses meanwhile, and with the same feeds."""
+        with self.engine.another(self.file.timezone) as engine:
+            other = replace(self, engine=engine)
+            vars(other).update(feeds=self.feeds.beside(engine))
+            yield other
 
     def at(self, versions: RunVersions) -> "Workspace":
         """Return the workspace with other pinned versions, and with the same ledger and feeds."""

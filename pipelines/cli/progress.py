@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from pipelines.cli.logs import is_json, tell
@@ -129,6 +129,7 @@ class Bars(_Steps):
         super().__init__()
         self._display = display
         self._bars: dict[str, _Bar] = {}
+        self._adding = Lock()
 
     def started(self, join: str, epoch: int, strategy: str, reason: str) -> None:
         """Set the length of the bar. The first step, `plan`, is done: it determined the strategy."""
@@ -172,9 +173,10 @@ class Bars(_Steps):
         self._display.stop_task(bar.task)
 
     def _bar(self, join: str) -> _Bar:
-        if join not in self._bars:
-            self._bars[join] = _Bar(self._display.add_task(join, total=None, what="", step=""))
-        return self._bars[join]
+        with self._adding:  # joins and the thread that follows tasks ask for it
+            if join not in self._bars:
+                self._bars[join] = _Bar(self._display.add_task(join, total=None, what="", step=""))
+            return self._bars[join]
 
 
 def _epoch(epoch: int, strategy: str) -> str:

@@ -81,7 +81,15 @@ def _run_whole(
 
     names = [name for name in whole.nodes if name in workspace.file.joins]
     with workspace.feeds.shared(shared_reads(workspace.file, names)):
-        reports = run_in_order(workspace, whole.nodes, run, progress, threads=number, ended=whole.take)
+        reports = run_in_order(
+            workspace,
+            whole.nodes,
+            run,
+            progress,
+            threads=number,
+            ended=whole.take,
+            interrupt=workspace.engine.interrupt_others,
+        )
     whole.end(reports)
     return reports
 
@@ -174,6 +182,7 @@ def run_in_order(
     *,
     threads: int = 1,
     ended: Callable[[JoinReport], None] = lambda report: None,
+    interrupt: Callable[[], None] = lambda: None,
     records_refusals: bool = True,
 ) -> list[JoinReport]:
     """
@@ -204,7 +213,7 @@ def run_in_order(
         ended(report)
         progress.finished(name, report.outcome)
 
-    return side_by_side(names, threads, attempt, inputs=inputs, ended=end)
+    return side_by_side(names, threads, attempt, inputs=inputs, ended=end, interrupt=interrupt)
 
 
 def _skipped(name: str, upstream: JoinReport) -> JoinReport:

@@ -79,7 +79,7 @@ def validate_joins(
         except Exception as error:  # whatever it is, the other joins are validated
             return Validation(JoinReport(join=name, outcome="failed", error=as_known(error, name)))
 
-    validations = side_by_side(names, number, validate)
+    validations = side_by_side(names, number, validate, interrupt=workspace.engine.interrupt_others)
     if docs is not None:
         tables = [table for validation in validations for table in _tables(validation)]
         write_files(docs, quality_pages(workspace.file.pipeline, tables, datetime.now(UTC)), own_folder=QUALITY)

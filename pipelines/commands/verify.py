@@ -79,7 +79,7 @@ def verify_joins(
         except Exception as error:  # whatever it is, the other joins follow
             return JoinReport(join=name, outcome="failed", error=as_known(error, name))
 
-    return side_by_side(names, number, verify)
+    return side_by_side(names, number, verify, interrupt=workspace.engine.interrupt_others)
 
 
 def _verify_version(kind: Kind[Any], version: int) -> JoinReport:

@@ -12,6 +12,7 @@ from lakehouse.errors.errors import AnotherRun
 from lakehouse.ledger.entries import Entry
 from lakehouse.ledger.runs import BEGUN, COMPLETE, INCOMPLETE, Run, RunResult
 from lakehouse.tables.table import Table, find
+from lakehouse.values.recorded import SourceVersions
 from lakehouse.values.sqltext import Address
 from pipelines.binding.run_versions import cut_of, newest_sources, recorded_sources, with_data
 from pipelines.binding.sources import ktable_address
@@ -113,13 +114,12 @@ class WholeRun:
         try:
             if is_silent and (self._misses or is_recorded(self._workspace, versions_of(self._results.values()))):
                 return
-            names = (*self.nodes, *self._beside)
             self._append(
                 Run(
                     id=self.id,
                     step=INCOMPLETE if self._misses else COMPLETE,
                     cut=cut_of(self._cut),
-                    results=tuple(self._results.get(name, RunResult(name, self._address(name))) for name in names),
+                    results=tuple(self._results.get(name, RunResult(name, self._address(name))) for name in self.nodes),
                     reason="; ".join(f"{name}: {why}" for name, why in self._misses.items()),
                     seconds=round(time.monotonic() - self._since, 3),
                 )
@@ -142,41 +142,45 @@ class WholeRun:
         except Exception:  # the epochs of the join are recorded all the same
             log.warning("it is not known whether %s is at the cut of its run", name, exc_info=True)
             return None
-        if last is None or not self._is_at_cut(name, {source.name: source.to_version for source in last.sources}):
+        if last is None or not self._is_at_cut(name, last.sources):
             return None
         return RunResult(name, self._address(name), last.result.id, last.result.version)
 
     def _is_within(self, name: str, entry: Entry) -> bool:
-        """Return whether an epoch read nothing beyond the cut."""
-        versions = {source.name: source.to_version for source in entry.sources if self._counts(source.name)}
-        wanted = {source: self._wanted(name, source) for source in versions}
-        return all(version <= (wanted[source] or 0) for source, version in versions.items())
+        """Return whether an epoch read no data beyond the cut."""
+        for source in filter(self._counts, entry.sources):
+            wanted = self._wanted(name, source)
+            if wanted is None:
+                return False
+            if source.to_version > wanted and not self._is_quiet(name, source.name, wanted, source.to_version):
+                return False
+        return True
 
-    def _counts(self, source: str) -> bool:
+    def _counts(self, source: SourceVersions) -> bool:
         """Return whether the version of what a join reads is that of a cut: not of a changelog or a global table."""
-        file = self._workspace.file
-        return source in file.joins or (source in file.sources and file.sources[source].kind != "global_table")
+        file, name = self._workspace.file, source.name
+        return name in file.joins or (name in file.sources and file.sources[name].kind != "global_table")
 
     def _is_result(self, name: str, source: str) -> bool:
         """Return whether a join reads, by the name of a source, a table that lakejoin makes."""
         file = self._workspace.file
         return source in file.joins or (name in file.joins and file.sources[source].kind == "changelog")
 
-    def _wanted(self, name: str, source: str) -> int | None:
-        """Return the version at which a join reads a source in this run; None if it is not at the cut."""
-        if self._is_result(name, source):
-            return self._results[source].version if source in self._results else None
-        return self._cut[source].version if source in self._cut else None
+    def _wanted(self, name: str, source: SourceVersions) -> int | None:
+        """Return the version at which a join reads a table in this run; None if the run has another table, or none."""
+        found: RunResult | Table | None
+        is_result = self._is_result(name, source.name)
+        found = self._results.get(source.name) if is_result else self._cut.get(source.name)
+        return None if found is None or found.id != source.id else found.version
 
-    def _is_at_cut(self, name: str, versions: Mapping[str, int]) -> bool:
+    def _is_at_cut(self, name: str, sources: Iterable[SourceVersions]) -> bool:
         """Return whether a join that has read sources up to these versions has all data up to the cut, and no more."""
-        for source, version in versions.items():
-            if self._counts(source):
-                wanted = self._wanted(name, source)
-                if wanted is None:
-                    return False
-                if wanted != version and not self._is_quiet(name, source, *sorted((wanted, version))):
-                    return False
+        for source in filter(self._counts, sources):
+            wanted, version = self._wanted(name, source), source.to_version
+            if wanted is None:
+                return False
+            if wanted != version and not self._is_quiet(name, source.name, *sorted((wanted, version))):
+                return False
         return True
 
     def _is_quiet(self, name: str, source: str, after: int, until: int) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from lakehouse.errors.errors import printable
 from lakehouse.ledger.entries import Entry
 from lakehouse.publish.writes import Write
+from lakehouse.values.recorded import SourceVersions
 from pipelines.plan.values import EpochPlan, Idle, Resume, SourceRange, Strategy
 from pipelines.report.facts import Facts, Failure, number_of
 
@@ -72,8 +73,8 @@ class JoinReport(Facts):
     """Further lines for the reader."""
     dry_run: bool = False
     """Whether this is the report of a dry run, which writes nothing."""
-    sources: Mapping[str, int] = {}
-    """For run, backfill and flush: the version of each source that the result accounts for."""
+    sources: tuple[SourceVersions, ...] = ()
+    """For run, backfill and flush: the versions of the sources that the result accounts for."""
     result_id: str | None = None
     """The table id of the result; null before its first epoch, and for other commands."""
     result_version: int | None = None
@@ -169,7 +170,7 @@ def joined_reports(reports: Sequence[JoinReport], why: str = "by the limits in t
 def versions_after(entry: Entry) -> dict[str, Any]:
     """Return the versions after a committed epoch, as fields of a report."""
     return {
-        "sources": {source.name: source.to_version for source in entry.sources},
+        "sources": entry.sources,
         "result_id": entry.result.id,
         "result_version": entry.result.version,
     }

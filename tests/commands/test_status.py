@@ -1,6 +1,7 @@
 """Where a join stands: the judgement on values, and once through a real lake."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -199,7 +200,12 @@ def test_a_lake_is_followed_from_not_loaded_to_unreadable(standard, capsys, monk
     assert abs(datetime.now(UTC) - datetime.fromisoformat(found["committed_at"])) < timedelta(minutes=5)
     assert found["last_gate"]["passed"]
     assert "  left: nothing new since version 1; changes stay readable for 7 days" in text
-    assert call("status") == f"{text}\n"
+    *shown, run = call("status").splitlines()
+    assert shown == text.splitlines()
+    assert re.fullmatch(r"last run: complete, \d{4}-\d\d-\d\d \d\d:\d\d UTC, [0-9a-f]{8}", run)
+    (listed,) = json.loads(call("history", "--runs", "--output", "json"))["runs"]
+    assert (listed["step"], listed["cut"], listed["results"]) == ("complete", {"left": 1, "right": 1}, {"result": 1})
+    assert f"{listed['run_id'][:8]}  " in call("history", "--runs")
 
     lake.sql("ALTER TABLE {left} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 12 hours')")
     lake.sql("UPDATE {left} SET v = 'n' WHERE k = 1")
