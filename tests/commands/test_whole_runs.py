@@ -159,6 +159,7 @@ def test_a_killed_run_is_finished_at_its_own_cut(loaded: Lake, write: str) -> No
     assert lake.rows("top")[-1] == (3, "later", "z")
 
 
+@pytest.mark.deep
 def test_a_run_that_another_one_overtakes_says_that_it_is_not_complete(loaded: Lake) -> None:
     lake = loaded
     lake.sql("INSERT INTO {left} VALUES (3, 'c')")
@@ -217,6 +218,7 @@ def test_a_run_or_a_table_that_is_unknown_is_said_to_be(loaded: Lake, wanted: st
     assert raised.value.problem == problem
 
 
+@pytest.mark.deep
 def test_a_run_does_not_lend_its_versions_to_another_table(loaded: Lake) -> None:
     lake, pipeline = loaded, diamond(loaded)
     lake.sql("CREATE OR REPLACE TABLE {top} USING delta AS SELECT 7 AS k", "top")
@@ -233,6 +235,7 @@ def test_the_runs_are_listed_each_once_and_the_newest_first(loaded: Lake) -> Non
     assert killed.cut == {"left": lake.version("left"), "right": lake.version("right")}
 
 
+@pytest.mark.deep
 def test_a_selection_whose_inputs_are_behind_is_not_complete(loaded: Lake) -> None:
     """The result of a join that is read but not selected has to be at the cut, too."""
     lake = loaded
@@ -251,6 +254,7 @@ def test_a_selection_whose_inputs_are_behind_is_not_complete(loaded: Lake) -> No
     assert versions == {"top": lake.version("top")}
 
 
+@pytest.mark.deep
 def test_a_killed_run_is_found_behind_runs_of_other_joins_but_not_of_its_own(loaded: Lake) -> None:
     lake = loaded
     loaded.pipeline(ABOVE, further={**FURTHER, "apart": BESIDE})

@@ -95,7 +95,7 @@ def test_the_command_takes_a_condition(loaded: Lake, capsys: pytest.CaptureFixtu
 def test_an_epoch_that_was_killed_is_finished_before(loaded: Lake) -> None:
     lake, join = loaded, loaded.pipeline()
     lake.sql("INSERT INTO {left} VALUES (9, 'nine')")
-    with killed("append"):
+    with killed("load result"):
         join.run(lake.spark)
     assert only(join.backfill(lake.spark, where="k = 1")).changed == 0
     assert (9, "nine", None) in lake.rows()
