@@ -103,7 +103,7 @@ LOCK_SECONDS = 30
 """Seconds. A writer that waits longer for the lock of a table says so, and goes on waiting. By judgement."""
 
 LEDGER_ROWS = 200
-"""Rows. The first read of the ledger returns this many of a join's newest rows. By judgement."""
+"""Rows. The first read of the ledger returns this many of the newest rows of a join, or about runs. By judgement."""
 
 LEDGER_FILES = 50
 """Files. With more files than this, an append to the ledger compacts them into one, as Delta's auto compaction does."""

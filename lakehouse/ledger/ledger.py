@@ -131,9 +131,10 @@ class Ledger:
         """Return the rows of `last_verified` for all joins, by the name of the join."""
         return {entry.join: entry for entry in self._rows(f"step = '{VERIFIED}'", newest=1, of_each=True)}
 
-    def runs(self, newest: int | None) -> list[Run]:
-        """Return so many of the newest rows about whole runs, newest first; None for all."""
-        rows = _read(self._engine, self._address, _OF_RUNS, "", newest, of_each=False)
+    def runs(self, newest: int, begins: str = "") -> list[Run]:
+        """Return so many of the newest rows about whole runs, newest first, whose id begins with a text."""
+        condition = f"{_OF_RUNS} AND left(run_id, {len(begins)}) = {{join}}" if begins else _OF_RUNS
+        rows = _read(self._engine, self._address, condition, begins, newest, of_each=False)
         runs = (run_of(row, self._storage) for row in rows)
         return sorted(runs, key=lambda run: run.at or datetime.min.replace(tzinfo=UTC), reverse=True)
 

@@ -1,15 +1,16 @@
 """
 The tables that a join reads: sources at their newest version, tables of lakejoin at their last committed epoch.
 
-A run versions the sources of all its joins before the first of them, and the results as they come.
+A run pins the sources of all its joins before the first of them, and the results as they come.
 """
 
 from typing import Literal
 
 from lakehouse.errors.errors import CannotContinue, LakejoinError
+from lakehouse.ledger.entries import Entry
 from lakehouse.publish.writes import TargetVersions
 from lakehouse.tables.table import Table, at_rest, find
-from pipelines.binding.run_versions import is_readable, source_table
+from pipelines.binding.run_versions import result_table, source_table
 from pipelines.binding.sources import pinned_ktable
 from pipelines.binding.workspace import Workspace
 
@@ -64,22 +65,17 @@ def _own_table(workspace: Workspace, name: str) -> Table | None:
 
 
 def _as_committed(workspace: Workspace, name: str) -> Table:
-    history = workspace.ledger.of(name)  # read before the table, which may be newer but not older
-    last = history.committed
-    if last is None or last.result.version is None:
+    def at(entry: Entry) -> Table:
+        return _pinned(workspace, name, "result", entry.result, entry.epoch)
+
+    table = result_table(workspace, name, at)
+    if table is None:
         raise NotYetRun(
             name,
             "this join has no committed epoch yet, so other joins cannot read its result",
             hint=f"run `lakejoin run --select +{name}`",
         )
-    version = workspace.versions.results.get(name)
-    of_run = None if version is None else history.at_result(version)
-    if of_run is not None and of_run.result.id == last.result.id and of_run.epoch < last.epoch:
-        # Another run has gone on. Delta reads this version for a limited time.
-        table = _pinned(workspace, name, "result", of_run.result, of_run.epoch)
-        if is_readable(table, last.result.version):
-            return table
-    return _pinned(workspace, name, "result", last.result, last.epoch)
+    return table
 
 
 def _pinned(

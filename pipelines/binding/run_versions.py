@@ -6,12 +6,13 @@ commits: a row meets the tables as they were when it came.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
+from lakehouse.ledger.entries import Entry
 from lakehouse.ledger.runs import CutSource
 from lakehouse.tables.delta_log import Commit, open_log
 from lakehouse.tables.identity import commit_identity
@@ -117,6 +118,25 @@ def source_table(workspace: Workspace, name: str) -> Table:
         return table
     now = get(workspace.engine, table.address)
     return table if (now.id, now.version) == (table.id, table.version) else now
+
+
+def result_table(workspace: Workspace, name: str, at: Callable[[Entry], Table]) -> Table | None:
+    """
+    Return the result of a join, or the KTable of a changelog source, as joins of a run read it, by `at` of an epoch.
+
+    It is that of the last committed epoch; if another run has gone on, that of the epoch which belongs to this run, for
+    as long as Delta reads it. None is returned if no epoch is committed.
+    """
+    history = workspace.ledger.of(name)  # read before the table, which may be newer but not older
+    last, version = history.committed, workspace.versions.results.get(name)
+    if last is None:
+        return None
+    of_run = None if version is None else history.at_result(version)
+    if of_run is not None and of_run.result.id == last.result.id and of_run.epoch < last.epoch:
+        table = at(of_run)
+        if is_readable(table, last.result.version):
+            return table
+    return at(last)
 
 
 def is_readable(table: Table, newest: int | None = None) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
@@ -21,11 +22,12 @@ from pyspark.sql.types import (
 )
 
 from lakehouse.errors.errors import Fault, ForeignWriter, NotLoaded, PipelineFileError
+from lakehouse.ledger.entries import Entry
 from lakehouse.tables.table import Table, at_rest, get, read_rows
 from lakehouse.values.compare import INTEGRAL, char_type, common_type, contains, incomparable, plain_schema
 from lakehouse.values.recorded import STATE
 from lakehouse.values.sqltext import Address, quote
-from pipelines.binding.run_versions import source_table
+from pipelines.binding.run_versions import result_table, source_table
 from pipelines.binding.workspace import Workspace
 from pipelines.language import (
     Changelog,
@@ -260,31 +262,31 @@ def pinned_ktable(workspace: Workspace, source: str) -> Table:
     versions only for a limited time. `NotLoaded` says that it has no committed epoch, `ForeignWriter` that it is
     another table.
     """
-    history, version = workspace.ledger.of(source), workspace.versions.results.get(source)
-    last = history.committed
-    of_run = None if version is None else history.at_result(version)
-    if of_run is not None and last is not None and of_run.result.id == last.result.id:
-        last = of_run
-    if last is None or last.result.version is None:
+    table = result_table(workspace, source, partial(_ktable_at, workspace, source))
+    if table is None:
         raise NotLoaded(
             source,
             "this changelog source is not loaded yet",
             expected="a committed epoch: joins read the KTable that lakejoin builds from this source",
             hint="run `lakejoin run`, which loads it before the joins that read it",
         )
-    table = get(workspace.engine, ktable_address(workspace, source))
-    if table.id != last.result.id:
-        raise ForeignWriter(
-            table.address.label,
-            "the KTable of a changelog source was replaced by another table",
-            expected=f"the table with id {last.result.id}",
-            found=f"id {table.id}",
-            hint=_rebuild(table.address),
-        )
-    table = at_rest(workspace.engine, table, last.result.version)
     shown = StructType([field for field in table.schema if field.name not in (DELETED, ORDER)])
     address = replace(table.address, label=source)  # joins know only the source's name
     return replace(table, address=address, schema=shown, where=f"NOT {quote(DELETED)}")
+
+
+def _ktable_at(workspace: Workspace, source: str, entry: Entry) -> Table:
+    table = get(workspace.engine, ktable_address(workspace, source))
+    if table.id != entry.result.id:
+        raise ForeignWriter(
+            table.address.label,
+            "the KTable of a changelog source was replaced by another table",
+            expected=f"the table with id {entry.result.id}",
+            found=f"id {table.id}",
+            hint=_rebuild(table.address),
+        )
+    assert entry.result.version is not None
+    return at_rest(workspace.engine, table, entry.result.version)
 
 
 def _rebuild(address: Address) -> str:

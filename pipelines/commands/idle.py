@@ -59,9 +59,10 @@ def reports_of_idle(workspace: Workspace, select: Collection[str] | None = None)
 
 def _is_recorded(workspace: Workspace, nodes: Sequence[str], reports: Sequence[JoinReport]) -> bool:
     """Return whether no run that these joins belong to is unfinished, and the ledger has a run with their results."""
-    if len(nodes) > 1 and unfinished(workspace.ledger.runs(limits.LEDGER_ROWS), nodes) is not None:
+    rows = workspace.ledger.runs(limits.LEDGER_ROWS)
+    if len(nodes) > 1 and unfinished(rows, nodes) is not None:
         return False
-    return is_recorded(workspace, {report.join: (report.result_id, report.result_version) for report in reports})
+    return is_recorded(rows, {report.join: (report.result_id, report.result_version) for report in reports})
 
 
 def _is_idle(workspace: Workspace, name: str, states: dict[str, State]) -> bool:

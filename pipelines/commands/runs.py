@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 
 from pyspark.sql import DataFrame, SparkSession
 
+from lakehouse import limits
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.runs import BEGUN, COMPLETE, Run
 from lakehouse.tables.table import find, read
@@ -49,7 +50,7 @@ def last_run(workspace: Workspace) -> tuple[RunReport, ...]:
     """Return the newest run; none if no run is recorded, or the ledger cannot be read, which each join reports."""
     try:
         return runs_of(workspace, 1)
-    except Exception:
+    except Exception:  # each join reports that the ledger cannot be read
         log.debug("the last run cannot be read", exc_info=True)
         return ()
 
@@ -71,19 +72,19 @@ def find_run(workspace: Workspace, wanted: str, names: Collection[str] = ()) -> 
     """
     Return the run with an id, or with the only id that begins so; for `LAST_COMPLETE` the newest complete one.
 
-    The latter has all sources, results and changelogs among the names.
+    The latter is one of the recent runs, and has all sources, results and changelogs among the names.
 
     Raises:
         UnknownRun: The run is unknown, or has not ended.
     """
-    runs = at_last_step(workspace.ledger.runs(None))
     if wanted == LAST_COMPLETE:
-        for run in runs.values():
+        for run in workspace.ledger.runs(limits.LEDGER_ROWS):
             if run.step == COMPLETE and _has(workspace, run, names):
                 return run
         of = f" of {', '.join(names)}" if names else ""
-        raise UnknownRun("runs", f"no run{of} is complete yet", hint="`lakejoin history --runs` lists the runs")
-    found = [run for run in runs.values() if wanted and run.id.startswith(wanted)]
+        hint = "`lakejoin history --runs` lists the runs; an older one is read by its id"
+        raise UnknownRun("runs", f"no recent run{of} is complete", hint=hint)
+    found = [*at_last_step(workspace.ledger.runs(limits.LEDGER_ROWS, wanted)).values()]
     if len(found) != 1:
         many = f"{len(found)} runs have an id that begins with `{wanted}`"
         hint = f"`lakejoin history --runs` lists the runs; `{LAST_COMPLETE}` is one, too"

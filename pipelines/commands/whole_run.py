@@ -112,7 +112,7 @@ class WholeRun:
         if self._is_of_other and any(isinstance(report.error, AnotherRun) for report in reports):
             return  # the run that began it is still at it
         try:
-            if is_silent and (self._misses or is_recorded(self._workspace, versions_of(self._results.values()))):
+            if is_silent and (self._misses or is_recorded(self._recent(), versions_of(self._results.values()))):
                 return
             self._append(
                 Run(
@@ -129,6 +129,9 @@ class WholeRun:
 
     def _append(self, run: Run) -> None:
         self._workspace.ledger.append_run(run)
+
+    def _recent(self) -> list[Run]:
+        return self._workspace.ledger.runs(limits.LEDGER_ROWS)
 
     def _address(self, name: str) -> Address:
         """Return the address of the result of a join, or of the KTable of a changelog source."""
@@ -226,7 +229,6 @@ def versions_of(results: Iterable[RunResult]) -> Versions:
     return {result.name: (result.id, result.version) for result in results}
 
 
-def is_recorded(workspace: Workspace, versions: Versions) -> bool:
-    """Return whether one of the newest rows about runs says that results have one cut."""
-    complete = (run for run in workspace.ledger.runs(limits.LEDGER_ROWS) if run.step == COMPLETE)
-    return any(versions.items() <= versions_of(run.results).items() for run in complete)
+def is_recorded(rows: Iterable[Run], versions: Versions) -> bool:
+    """Return whether one of the rows about runs says that results have one cut."""
+    return any(run.step == COMPLETE and versions.items() <= versions_of(run.results).items() for run in rows)

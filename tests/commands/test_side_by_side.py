@@ -2,17 +2,20 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.session import writing
+from lakehouse.tables.table import Table
+from pipelines.binding import workspace as workspaces
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.run import run_joins
-from pipelines.commands.side_by_side import side_by_side
+from pipelines.commands.side_by_side import own_workspace, side_by_side
 from pipelines.commands.verify import verify_joins
 from pipelines.language import load
 from pipelines.report import JoinReport
@@ -107,19 +110,31 @@ def contents(lake: Lake, after: dict[str, int]) -> list[Any]:
     return [[lake.rows(n) for n in NAMES], [lake.feed(after[n], n) for n in NAMES], sorted(rows, key=repr)]
 
 
-def test_results_feeds_and_ledger_are_those_of_joins_one_by_one(loaded: Lake, tmp_path: Path) -> None:
+def test_results_feeds_and_ledger_are_those_of_joins_one_by_one(
+    loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lake, other = loaded, loaded.copy(tmp_path / "other")
     after, names = lake.versions(), set[str]()
+    read = Counter[str]()
+    reading = workspaces.read_changes
+
+    def counted(spark: SparkSession, table: Table, *rest: Any) -> DataFrame:
+        read[table.address.label] += 1
+        return reading(spark, table, *rest)
+
+    monkeypatch.setattr(workspaces, "read_changes", counted)
     observe = lambda _when, _what: names.add(threading.current_thread().name)  # noqa: E731
     for each, threads in ((lake, 4), (other, 1)):
         pipeline(each, threads)
         change(each)
         writing.observers.append(observe)
+        read.clear()
         try:
             reports = run(each)
         finally:
             writing.observers.remove(observe)
         assert [report.join for report in reports] == NAMES
+        assert read["left0"] == 1, "two joins read it, in threads each in a session of its own"
         assert {report.outcome for report in reports} == {"done"}, [report.error for report in reports]
     assert contents(lake, after) == contents(other, after)
     assert len({name for name in names if name.startswith("join")}) > 1
@@ -127,6 +142,26 @@ def test_results_feeds_and_ledger_are_those_of_joins_one_by_one(loaded: Lake, tm
     assert [(report.join, report.counts["missing"] + report.counts["surplus"]) for report in verified] == [
         (name, 0) for name in NAMES
     ]
+
+
+def test_an_exception_interrupts_what_other_sessions_run(loaded: Lake) -> None:
+    """A job that would take hours ends, and with it the call; nothing else of the application is interrupted."""
+    workspace = Workspace.open(loaded.spark, pipeline(loaded, 2).file, loaded.folder)
+    began = threading.Event()
+
+    def call(name: str) -> None:
+        with own_workspace(workspace, 2) as own:
+            if name == "long":
+                began.set()
+                own.spark.range(10**15).selectExpr("sum(id * 7 % 13)").collect()
+            began.wait()
+            time.sleep(1)
+            raise KeyboardInterrupt
+
+    since = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(["long", "short"], 2, call, interrupt=workspace.engine.interrupt_others)
+    assert time.monotonic() - since < 60
 
 
 @pytest.mark.deep

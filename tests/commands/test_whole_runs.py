@@ -209,7 +209,7 @@ def test_a_join_that_fails_leaves_the_run_incomplete_and_others_at_its_cut(loade
     "wanted, name, problem",
     ("nobody", "top", "no run has the id `nobody`"),
     ("", "topp", "the pipeline file has no such table"),
-    ("last complete", "apart", "no run of apart is complete yet"),
+    ("last complete", "apart", "no recent run of apart is complete"),
 )
 def test_a_run_or_a_table_that_is_unknown_is_said_to_be(loaded: Lake, wanted: str, name: str, problem: str) -> None:
     pipeline = loaded.pipeline(ABOVE, further={**FURTHER, "apart": BESIDE})
@@ -262,10 +262,10 @@ def test_a_killed_run_is_found_behind_runs_of_other_joins_but_not_of_its_own(loa
     killed = lambda: run_joins(workspace_of(lake), NAMES)  # noqa: E731
     assert is_killed(killed, "ledger: publishing epoch 2 of top")
     run_joins(workspace_of(lake), ["apart"])
-    assert unfinished(workspace_of(lake).ledger.runs(None), NAMES) is not None
-    assert unfinished(workspace_of(lake).ledger.runs(None), NAMES[:2]) is None, "not all of its joins are selected"
+    assert unfinished(workspace_of(lake).ledger.runs(100), NAMES) is not None
+    assert unfinished(workspace_of(lake).ledger.runs(100), NAMES[:2]) is None, "not all of its joins are selected"
     run_joins(workspace_of(lake), ["result"])
-    assert unfinished(workspace_of(lake).ledger.runs(None), NAMES) is None, "a later run has moved a join"
+    assert unfinished(workspace_of(lake).ledger.runs(100), NAMES) is None, "a later run has moved a join"
 
 
 def test_a_source_that_is_created_again_during_a_run_is_not_read_as_the_old_one(loaded: Lake) -> None:
