@@ -55,7 +55,8 @@ def test_many_commands_of_one_process_leave_one_session(loaded: Lake) -> None:
     assert before
     for _ in range(8):
         pipeline.run(spark)
-    assert live_objects(spark, SESSION) == before
+    # Sessions of tests before this one may be collected meanwhile, so that there are fewer.
+    assert live_objects(spark, SESSION) <= before
 
 
 def test_two_workspaces_in_use_have_a_session_each(standard: Lake) -> None:
