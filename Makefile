@@ -1,11 +1,14 @@
 # `make demo` and `make test` set up what they need; `.ci/setup` says what that is.
-.PHONY: setup demo test test-fast test-deep test-all check benchmarks lock clean
+.PHONY: setup demo test test-fast test-newest-spark test-deep test-all check benchmarks lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
 # The Java that set-up found and tried.
 WITH_JAVA := JAVA_HOME=$(CURDIR)/.venv/share/lakejoin/java
 PYTEST := $(WITH_JAVA) $(BIN)/pytest -n 2 --dist worksteal
+# The newest Spark that is supported, in an environment of its own; .venv has that of constraints.txt.
+NEWEST := 4.2.0
+NEWEST_VENV := .venv-spark-$(NEWEST)
 
 setup: $(STAMP)
 
@@ -26,8 +29,18 @@ test: $(STAMP)
 test-fast: $(STAMP)
 	$(PYTEST) -m "fast and not deep and not slow"
 
-# What `make test` leaves out: rules on every way, the tour, Spark Connect, alterations, kills, writers of all kinds.
-test-deep: $(STAMP)
+# The tests of `make test-fast` on the newest Spark that is supported.
+test-newest-spark: $(NEWEST_VENV)/.set-up
+	JAVA_HOME=$(CURDIR)/$(NEWEST_VENV)/share/lakejoin/java $(NEWEST_VENV)/bin/pytest -n 2 --dist worksteal \
+		-m "fast and not deep and not slow"
+
+$(NEWEST_VENV)/.set-up: pyproject.toml constraints.txt .ci/setup .ci/packages .ci/fetch_jars.py
+	@.ci/setup $(NEWEST_VENV) $(NEWEST)
+	@touch $@
+
+# What `make test` leaves out: rules on every way, the tour, Spark Connect, alterations, kills, writers of all kinds;
+# and a part on the newest Spark.
+test-deep: $(STAMP) test-newest-spark
 	$(PYTEST) -m "deep and not slow"
 
 # Everything, also the slow tests: whole matrices. Takes hours.
@@ -53,5 +66,5 @@ $(BIN)/uv:
 	@.ci/setup
 
 clean:
-	rm -rf .venv build dist spark-warehouse metastore_db derby.log
+	rm -rf .venv .venv-spark-* build dist spark-warehouse metastore_db derby.log
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
