@@ -29,10 +29,10 @@ test: $(STAMP)
 test-fast: $(STAMP)
 	$(PYTEST) -m "fast and not deep and not slow"
 
-# The tests of `make test-fast` on the newest Spark that is supported.
+# Those tests of `make test-fast` that need Spark, on the newest version of it that is supported.
 test-newest-spark: $(NEWEST_VENV)/.set-up
 	JAVA_HOME=$(CURDIR)/$(NEWEST_VENV)/share/lakejoin/java $(NEWEST_VENV)/bin/pytest -n 2 --dist worksteal \
-		-m "fast and not deep and not slow"
+		-m "fast and not deep and not slow" tests/epochs tests/expectations tests/joins tests/lakehouse
 
 $(NEWEST_VENV)/.set-up: pyproject.toml constraints.txt .ci/setup .ci/packages .ci/fetch_jars.py
 	@.ci/setup $(NEWEST_VENV) $(NEWEST)

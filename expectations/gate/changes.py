@@ -183,18 +183,20 @@ class _Staged:
 
     def with_rows(self, lines: DataFrame, published: DataFrame) -> DataFrame:
         """Join lines with the rows of their keys: `existing`, which is published, and `computed` from the sources."""
-        keys, prefetched = self._keys(lines), None if self.by_hash else self.prefetched
-        if (
-            prefetched is not None
-            and prefetched.published is not None
-            and keys.join(prefetched.keys, on="key", how="left_anti").isEmpty()
-        ):
+        prefetched = None if self.by_hash else self.prefetched
+        if prefetched is not None and prefetched.published is not None and self._has_only(prefetched.keys):
             existing, computed = prefetched.published, prefetched.computed
         else:
-            existing, computed = self.looked_up(keys, self.recomputed(lines), published)
+            existing, computed = self.looked_up(self._keys(lines), self.recomputed(lines), published)
         if computed is not None:
             lines = self._joined(lines, computed, "computed")
         return self._joined(self._hashed(lines) if self.by_hash else lines, existing, "existing")
+
+    def _has_only(self, keys: DataFrame) -> bool:
+        """Return whether each staged key is among some keys; without a Spark job, as both are on the driver."""
+        staged = self._keys(staged_lines(self.changes, self.names))
+        wanted, found = ({row[0] for row in each.select(F.xxhash64("key")).collect()} for each in (staged, keys))
+        return wanted <= found
 
     def _hashed(self, lines: DataFrame) -> DataFrame:
         """Replace the rows of lines by their hashes, after the rules that need the rows themselves."""

@@ -6,18 +6,17 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from lakehouse.errors.conditions import as_known
-from lakehouse.errors.errors import OF_TABLES, CannotContinue, Commands, FeedUnavailable, LakejoinError, Remedy
-from lakehouse.feed.feed import unrecorded
+from lakehouse.errors.errors import OF_TABLES, CannotContinue, Commands, LakejoinError, Remedy
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.tables.delta_log import Commit
-from lakehouse.tables.identity import changed_columns, commit_identity
-from lakehouse.tables.table import CHANGE_FEED, Table, commits_since, find, with_commits_since
+from lakehouse.tables.table import CHANGE_FEED, Table, find
 from lakehouse.values.recorded import FILE_RETENTION, retention_seconds
 from lakehouse.values.recorded import SourceVersions as Recorded
 from pipelines.binding.input_tables import find_input
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.history import last_gate, refused_since, seconds_between_runs
 from pipelines.epochs.kinds import kind_of
+from pipelines.epochs.since import Since, since
 from pipelines.epochs.targets import fault_of_targets
 from pipelines.language import changelog_fingerprint, fingerprint, is_stream, statement_of
 from pipelines.plan.decide import OF_KTABLES
@@ -189,8 +188,8 @@ def _observe(
         return seen(problem="the Delta table does not exist")
     source = workspace.file.sources.get(name)
     may_be_recreated = source is not None and source.on_recreated_source == "reconcile" and refresh == "auto"
-    reconciles = refresh != "incremental"
-    if recorded is not None and (another := _another(workspace, table, recorded)):
+    happened = None if recorded is None else since(workspace.engine, table, recorded)
+    if happened is not None and (another := _another(happened)):
         if may_be_recreated or refresh == "full":
             return seen(changed=f"{another}: the next run reconciles the result with it")
         return seen(problem=another)
@@ -198,32 +197,28 @@ def _observe(
         return seen()  # its changes do not trigger an epoch
     if not table.feed_on:
         return seen(problem=f"its change feed is off: set {CHANGE_FEED} = true")
-    if recorded is None:
+    if happened is None:
         return seen()
-    try:
-        commits = commits_since(workspace.engine, table, recorded.to_version)
-    except CannotContinue as error:
-        why = f"{error.problem} ({error.found})"
-        if reconciles and isinstance(error, FeedUnavailable):
-            return seen(changed=f"{why}: the next run computes the result in full")
-        if table.version < recorded.to_version and (may_be_recreated or refresh == "full"):
-            return seen(changed=f"{why}: the next run reconciles the result with it")
-        return seen(problem=why)
-    changed = changed_columns(workspace.engine, table, recorded, commits)
-    with_data = tuple(commit for commit in commits if commit.changes_data)
-    if reconciles:
-        return seen(commits=with_data, changed=changed)
-    return seen(commits=with_data, problem=changed or unrecorded(commits))
+    if happened.missing is not None:
+        why = _shown(happened.missing)
+        is_in_full = refresh != "incremental"
+        return seen(changed=f"{why}: the next run computes the result in full") if is_in_full else seen(problem=why)
+    if refresh == "incremental":
+        return seen(commits=happened.commits, problem=happened.changed or happened.unrecorded)
+    return seen(commits=happened.commits, changed=happened.changed)
 
 
-def _another(workspace: Workspace, table: Table, recorded: Recorded) -> str:
-    """Return why a source is another table than the last epoch read; empty if it is the same."""
-    if table.id != recorded.id:
+def _another(happened: Since) -> str:
+    """Return why a source is not the table that the last epoch read, as it was then; empty if it is."""
+    if happened.is_recreated:
         return "it was dropped and created again"
-    table = with_commits_since(workspace.engine, table, recorded.to_version)
-    if commit_identity(table, recorded.to_version).contradicts(recorded.commit):
+    if happened.is_restored:
         return "it was restored from a copy, or its log was changed"
-    return ""
+    return "" if happened.older is None else _shown(happened.older)
+
+
+def _shown(error: CannotContinue) -> str:
+    return f"{error.problem} ({error.found})"
 
 
 def _state(history: JoinHistory, observations: tuple[ObservedSource, ...], *, is_stopped: bool) -> State:

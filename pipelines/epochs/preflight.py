@@ -10,16 +10,16 @@ from pyspark.sql.types import StructType
 
 from lakehouse.errors.conditions import refuse_forgetting
 from lakehouse.errors.errors import FeedUnavailable, Remedy, SchemaBroken
-from lakehouse.feed.feed import unrecorded
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.ownership import FENCED, check_target, run_of
 from lakehouse.publish.writes import TargetVersions
-from lakehouse.tables.identity import changed_columns, columns_in, commit_identity, target_identity
-from lakehouse.tables.table import CHANGE_FEED, Table, commits_since, find, with_commits_since
+from lakehouse.tables.identity import columns_in, commit_identity, target_identity
+from lakehouse.tables.table import CHANGE_FEED, Table, find
 from lakehouse.values.sqltext import Address
 from pipelines.binding.bound import Bound, BoundJoin, differences, listed
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import B
+from pipelines.epochs.since import since
 from pipelines.joins.changelog import changelog_schema
 from pipelines.plan.values import Redefined, SourceFacts
 
@@ -133,6 +133,7 @@ def source_facts(
 
     Raises:
         FeedUnavailable: Its change feed is off.
+        CannotContinue: It no longer has the version that the last epoch read.
     """
     name, last = table.address.label, history.committed
     if not table.feed_on:
@@ -142,27 +143,25 @@ def source_facts(
     defined = workspace.file.sources.get(name)
     again = defined is not None and defined.on_recreated_source == "reconcile"
     facts = SourceFacts(name, table.id, table.version, columns=columns, commit=commit, may_be_recreated=again)
-    if recorded is None or recorded.id != table.id:
+    if recorded is None:
         return facts
-    table = with_commits_since(workspace.engine, table, recorded.to_version)
-    defined_join = workspace.file.joins.get(join)
+    happened, defined_join = since(workspace.engine, table, recorded), workspace.file.joins.get(join)
+    if happened.is_recreated:
+        return facts
     may_be_older = again or (defined_join is not None and defined_join.refresh == "full")
-    if may_be_older and table.version < recorded.to_version:
+    if happened.older is not None and not may_be_older:
+        raise happened.older
+    if happened.is_restored or happened.older is not None:
         return replace(facts, is_restored=True)
-    if commit_identity(table, recorded.to_version).contradicts(recorded.commit):
-        return replace(facts, is_restored=True)
-    try:
-        commits = commits_since(workspace.engine, table, recorded.to_version)
-    except FeedUnavailable as error:
-        return replace(facts, gap=f"{error.problem}: {error.found}")
-    with_data = [commit for commit in commits if commit.changes_data]
-    changed = [commit.changed_rows for commit in with_data]
+    if happened.missing is not None:
+        return replace(facts, gap=f"{happened.missing.problem}: {happened.missing.found}")
+    changed = [commit.changed_rows for commit in happened.commits]
     return replace(
         facts,
-        data_versions=tuple(commit.version for commit in with_data),
-        gap=(gap or unrecorded(commits)) if with_data else "",
+        data_versions=tuple(commit.version for commit in happened.commits),
+        gap=(gap or happened.unrecorded) if happened.commits else "",
         changed_rows=None if None in changed else sum(number or 0 for number in changed),
-        changed=changed_columns(workspace.engine, table, recorded, commits) if name in used else "",
+        changed=happened.changed if name in used else "",
     )
 
 

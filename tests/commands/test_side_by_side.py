@@ -4,7 +4,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -19,7 +22,7 @@ from pipelines.commands.side_by_side import own_workspace, side_by_side
 from pipelines.commands.verify import verify_joins
 from pipelines.language import load
 from pipelines.report import JoinReport
-from tests.killing import is_killed
+from tests.killing import Killed, is_killed
 from tests.lake import Lake
 
 NUMBERS = range(3)
@@ -191,3 +194,41 @@ def test_a_join_that_is_killed_among_others_is_finished_by_the_next_run(loaded: 
     assert {report.outcome for report in verify_joins(Workspace.open(lake.spark, load(lake.file), lake.folder))} == {
         "done"
     }
+
+
+MANY = range(8)
+
+
+@pytest.fixture(scope="module")
+def many(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """Eight loaded joins that do not read each other; each test changes the rows with a key of its own."""
+    lake = Lake(spark, tmp_path_factory.mktemp("many"))
+    for side in ("left", "right"):
+        for n in MANY:
+            lake.create(f"{side}{n}", "k BIGINT, v BIGINT")
+            lake.sql(f"INSERT INTO {{{side}{n}}} SELECT id, id FROM range(100)", f"{side}{n}")
+    first, *others = ((f"j{n}", f"SELECT l.k, l.v, r.v AS w FROM left{n} l JOIN right{n} r ON l.k = r.k") for n in MANY)
+    sources = {f"{side}{n}": "k" for side in ("left", "right") for n in MANY}
+    lake.pipeline(first[1], sources, first[0], further=dict(others))
+    run(lake, 4)
+    return lake
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_eight_joins_killed_at_random_beside_a_second_runner_move_each_change_once(many: Lake, seed: int) -> None:
+    lake, random, after = many, Random(seed), many.versions()
+    for n in MANY:
+        lake.sql(f"UPDATE {{left{n}}} SET v = v + 1 WHERE k = {seed}", f"left{n}")
+    with ThreadPoolExecutor() as pool:
+        second = pool.submit(run, lake, 2)
+        is_killed(lambda: run(lake, random.randint(2, 4)), number=random.randint(1, 80))
+        with suppress(Killed):  # the write of that number may have been one of the second runner
+            second.result()
+    run(lake, 4)
+    assert {report.outcome for report in run(lake, 4)} == {"nothing"}
+    for n in MANY:
+        updates = [row for change, row in lake.feed(after[f"j{n}"], f"j{n}") if change == "update_postimage"]
+        assert updates == [(seed, seed + 1, seed)], f"j{n}"
+    committed = Counter((row["join_name"], row["epoch"]) for row in lake.ledger() if row["step"] == "committed")
+    assert set(committed.values()) == {1}
