@@ -173,6 +173,12 @@ def test_the_supported_versions_are_those_of_the_project() -> None:
     (java,) = re.findall(r"=~ \^\(([\d|]+)\)\$", (ROOT / ".ci" / "setup").read_text())
     assert java.split("|") == [str(version) for version in range(17, 23)]
     assert "| Java | 17 to 22 |" in section(README, "Two commands")
+    (locked,) = re.findall(r"^pyspark==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    (newest,) = re.findall(r"^NEWEST := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    tried = f"Set-up installs {locked}; a part of the tests runs on {newest}"
+    assert tried in section(README, "Two commands")
+    assert locked in needed["pyspark"]
+    assert newest in needed["pyspark"]
 
 
 def test_every_command_and_option_is_in_the_readme() -> None:
