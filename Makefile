@@ -1,5 +1,5 @@
 # `make demo` and `make test` set up what they need; `.ci/setup` says what that is.
-.PHONY: setup demo test test-fast test-newest-spark test-deep test-all check benchmarks lock clean
+.PHONY: setup demo test test-fast test-newest-spark newest-spark-if-possible test-deep test-all check benchmarks lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
@@ -40,10 +40,12 @@ $(NEWEST_VENV)/.set-up: pyproject.toml constraints.txt .ci/setup .ci/packages .c
 
 # What `make test` leaves out: rules on every way, the tour, Spark Connect, alterations, kills, writers of all kinds;
 # and a part on the newest Spark, where that can be installed.
-test-deep: $(STAMP)
+test-deep: $(STAMP) newest-spark-if-possible
+	$(PYTEST) -m "deep and not slow"
+
+newest-spark-if-possible:
 	@if $(MAKE) $(NEWEST_VENV)/.set-up; then $(MAKE) test-newest-spark; \
 		else echo "Spark $(NEWEST) cannot be installed here: its tests are skipped" >&2; fi
-	$(PYTEST) -m "deep and not slow"
 
 # Everything, also the slow tests: whole matrices. Takes hours.
 test-all: $(STAMP)
