@@ -29,7 +29,7 @@ test: $(STAMP)
 test-fast: $(STAMP)
 	$(PYTEST) -m "fast and not deep and not slow"
 
-# Those tests of `make test-fast` that need Spark, on the newest version of it that is supported.
+# What `make test-fast` runs of the rooms that use Spark, on the newest version of it that is supported.
 test-newest-spark: $(NEWEST_VENV)/.set-up
 	JAVA_HOME=$(CURDIR)/$(NEWEST_VENV)/share/lakejoin/java $(NEWEST_VENV)/bin/pytest -n 2 --dist worksteal \
 		-m "fast and not deep and not slow" tests/epochs tests/expectations tests/joins tests/lakehouse

@@ -28,6 +28,7 @@ from lakehouse.errors.errors import AnotherRun
 from lakehouse.session import writing
 from lakehouse.session.session import local_session
 from pipelines import Pipeline
+from tests.killing import Killed
 from tests.lake import Lake
 
 TABLES = {"orders": "id INT, customer INT, v INT", "customers": "k INT, v INT", "kinds": "k INT, v INT"}
@@ -40,10 +41,6 @@ FURTHER = {
     "top": "SELECT d.id, d.kind, c.w FROM diamond d LEFT JOIN chained c ON d.id = c.id",
 }
 KEYS = 30
-
-
-class Killed(BaseException):
-    """What stops a run at a write: nothing may catch it."""
 
 
 def prepare(lake: Lake) -> None:

@@ -193,10 +193,15 @@ class _Staged:
         return self._joined(self._hashed(lines) if self.by_hash else lines, existing, "existing")
 
     def _has_only(self, keys: DataFrame) -> bool:
-        """Return whether each staged key is among some keys; without a Spark job, as both are on the driver."""
-        staged = self._keys(staged_lines(self.changes, self.names))
-        wanted, found = ({row[0] for row in each.select(F.xxhash64("key")).collect()} for each in (staged, keys))
-        return wanted <= found
+        """
+        Return whether each staged key is among some keys on the driver, which are few. Without a Spark job, unless the
+        stage is too large for the driver; more staged rows than keys are not collected.
+        """
+        found = {row[0] for row in keys.select(F.xxhash64("key")).collect()}
+        if self.rows > len(found):
+            return False
+        staged = self._keys(staged_lines(self.changes, self.names)).select(F.xxhash64("key"))
+        return found.issuperset(row[0] for row in staged.collect())
 
     def _hashed(self, lines: DataFrame) -> DataFrame:
         """Replace the rows of lines by their hashes, after the rules that need the rows themselves."""

@@ -25,6 +25,8 @@ from pipelines.report import JoinStatus, SourceStatus
 from pipelines.report.facts import duration, moment
 from pipelines.report.state import State
 
+RECREATED = "it was dropped and created again"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedSource:
@@ -187,14 +189,15 @@ def _observe(
     if table is None:
         return seen(problem="the Delta table does not exist")
     source = workspace.file.sources.get(name)
+    if source is not None and source.kind == "global_table":  # read as it is: its changes trigger no epoch
+        is_other = recorded is not None and table.id != recorded.id
+        return seen(problem=RECREATED if is_other else "")
     may_be_recreated = source is not None and source.on_recreated_source == "reconcile" and refresh == "auto"
     happened = None if recorded is None else since(workspace.engine, table, recorded)
     if happened is not None and (another := _another(happened)):
         if may_be_recreated or refresh == "full":
             return seen(changed=f"{another}: the next run reconciles the result with it")
         return seen(problem=another)
-    if source is not None and source.kind == "global_table":
-        return seen()  # its changes do not trigger an epoch
     if not table.feed_on:
         return seen(problem=f"its change feed is off: set {CHANGE_FEED} = true")
     if happened is None:
@@ -211,7 +214,7 @@ def _observe(
 def _another(happened: Since) -> str:
     """Return why a source is not the table that the last epoch read, as it was then; empty if it is."""
     if happened.is_recreated:
-        return "it was dropped and created again"
+        return RECREATED
     if happened.is_restored:
         return "it was restored from a copy, or its log was changed"
     return "" if happened.older is None else _shown(happened.older)

@@ -3,6 +3,7 @@
 import re
 import shutil
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -17,12 +18,17 @@ from lakehouse.errors.errors import (
     ForeignWriter,
     PipelineFileError,
     SchemaBroken,
+    SourceRecreated,
 )
+from pipelines import Pipeline
 from pipelines.binding.bound import BoundJoin
+from pipelines.binding.workspace import Workspace
 from pipelines.cli import cli
+from pipelines.commands.status import status_of
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.lookup.kind import LookupKind
 from pipelines.epochs.sources.scratch import Scratch
+from tests.damaged import put_back
 from tests.epochs.lookup.clicks import JOIN, SOURCES, START, Clicks, begin, commit_at
 from tests.killing import killed, observed
 from tests.lake import only
@@ -92,6 +98,29 @@ def test_several_tables_and_a_global_one_in_one_statement(clicks: Clicks) -> Non
     assert versions["countries"] == 2, "the run record names the version"
     clicks.sql("INSERT INTO {countries} VALUES ('dk', 'Denmark')", "countries")
     assert only(pipeline.run(clicks.spark)).outcome == "nothing", "a global table triggers nothing"
+
+
+def _state(lake: Clicks, pipeline: Pipeline) -> str:
+    return status_of(Workspace.open(lake.spark, pipeline.file, pipeline.folder), "result").state
+
+
+@pytest.mark.deep
+def test_status_says_of_a_global_table_what_the_next_run_does(clicks: Clicks, tmp_path: Path) -> None:
+    """It is read as it is: one put back at an older version is no obstacle, another table is."""
+    pipeline = clicks.stream(
+        "SELECT c.id, g.country FROM clicks c LEFT JOIN countries g ON CAST(c.id AS STRING) = g.code"
+    )
+    copy = clicks.copy(tmp_path / "copy").folder
+    clicks.sql("INSERT INTO {countries} VALUES ('1', 'Sweden')", "countries")
+    pipeline.run(clicks.spark)
+    put_back(clicks, "countries", copy)
+    assert _state(clicks, pipeline) == "current"
+    assert only(pipeline.run(clicks.spark)).outcome == "nothing"
+    shutil.rmtree(clicks.path("countries"))
+    clicks.create("countries", "code STRING, country STRING", "('no', 'Norway')")
+    assert _state(clicks, pipeline) == "unreadable"
+    with pytest.raises(SourceRecreated):
+        pipeline.run(clicks.spark)
 
 
 @pytest.mark.parametrize("first", ["clicks", pytest.param("users", marks=pytest.mark.slow)])

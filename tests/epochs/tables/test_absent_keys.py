@@ -187,7 +187,7 @@ def test_changelogs_over_rows_that_may_lack_a_side(spark: SparkSession, tmp_path
     assert lake.sql(absent, "driving__changelog")[0][0]
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_another_pipeline_says_what_nulls_in_the_key_of_a_result_mean(lake: Lake) -> None:
     """The result says in its table properties that its rows may lack a side; no such row is skipped in silence."""
     spark = lake.spark
