@@ -8,7 +8,7 @@ from typing import Literal
 
 from lakehouse.publish import writes
 from lakehouse.publish.writes import AppendInPlace, TargetVersions, Write
-from lakehouse.values.recorded import Checksum, Slice, SourceVersions
+from lakehouse.values.recorded import Checksum, Estimate, Slice, SourceVersions
 
 PUBLISHING: Literal["publishing"] = "publishing"
 COMMITTED: Literal["committed"] = "committed"
@@ -54,6 +54,7 @@ class Entry:
         positions: The positions of the epoch of a stream in their order; a first load is one position.
         slice: The number of the slice that the row is about, from 0; None for a row about the whole epoch.
         checksum: The checksum of the result after the epoch; None for a join with a stream, and if it is unknown.
+        estimates: What the ways to compute the epoch were estimated to take, by strategy, when it was planned.
         at: When the row was written, UTC.
         statement: The statement of the join as it was written; empty for a changelog source.
     """
@@ -76,6 +77,7 @@ class Entry:
     slices: tuple[Slice, ...] = ()
     slice: int | None = None
     checksum: Checksum | None = None
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
     at: datetime | None = None
     statement: str = ""
 

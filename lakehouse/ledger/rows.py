@@ -11,7 +11,7 @@ from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.entries import Entry, StreamPosition
 from lakehouse.ledger.runs import CutSource, Run, RunResult
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
-from lakehouse.values.recorded import Checksum, CommitIdentity, Slice, SourceVersions, UsedColumn, utc
+from lakehouse.values.recorded import Checksum, CommitIdentity, Estimate, Slice, SourceVersions, UsedColumn, utc
 from lakehouse.values.sqltext import Address
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ SCHEMA = _struct(
     slice=_NUMBER,
     checksum=_struct(rows=_NUMBER, xor=_NUMBER, sum=_NUMBER),
     statement=_TEXT,
+    estimates=T.MapType(_TEXT, _struct(seconds=T.DoubleType(), pace=T.DoubleType())),
 )
 """The columns of the ledger. All these types keep their values in delta-rs, and their statistics are right."""
 
@@ -138,6 +139,7 @@ def row_of(entry: Entry, storage: str) -> dict[str, Any]:
         "slice": entry.slice,
         "checksum": None if entry.checksum is None else asdict(entry.checksum),
         "statement": entry.statement,
+        "estimates": {way: asdict(estimate) for way, estimate in entry.estimates.items()},
     }
 
 
@@ -202,6 +204,7 @@ def _entry(row: Mapping[str, Any], storage: str) -> Entry:
         checksum=None if checksum is None or checksum["rows"] is None else Checksum(**_known(Checksum, checksum)),
         at=utc(row["at"]),
         statement=row["statement"] or "",
+        estimates={way: Estimate(**estimate) for way, estimate in (row.get("estimates") or {}).items()},
     )
 
 

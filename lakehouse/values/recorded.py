@@ -76,6 +76,14 @@ class SourceVersions:
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """The estimated seconds of an epoch, and `pace`, the factor by which those of the constants were multiplied."""
+
+    seconds: float
+    pace: float = 1.0
+
+
+@dataclass(frozen=True)
 class Slice:
     """
     A range of the key space of a result.

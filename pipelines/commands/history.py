@@ -18,7 +18,7 @@ from lakehouse.ledger.entries import (
 )
 from pipelines.binding.workspace import Workspace
 from pipelines.report import EpochReport, GateStatus, JoinHistoryReport
-from pipelines.report.facts import in_order, moment
+from pipelines.report.facts import in_order, in_seconds, moment
 
 
 def history_of(workspace: Workspace, name: str, limit: int) -> JoinHistoryReport:
@@ -54,6 +54,7 @@ def _epoch_report(entry: Entry) -> EpochReport:
         result_version=entry.result.version,
         counts=dict(entry.counts),
         seconds=dict(in_order(entry.seconds)),
+        estimates=in_seconds(entry.estimates),
         message=entry.message,
     )
 

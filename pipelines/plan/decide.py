@@ -21,6 +21,7 @@ from lakehouse.errors.errors import (
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.writes import TargetVersions, Write
 from lakehouse.values.recorded import SourceVersions
+from pipelines.plan.cost import INCREMENTAL, Choice
 from pipelines.plan.values import (
     EpochPlan,
     Idle,
@@ -36,10 +37,15 @@ from pipelines.plan.values import (
 NO_CHANGES = "no-changes: no commit with data since the last epoch"
 """The reason of an epoch with nothing to do."""
 
+CHEAPER_IN_FULL = "cheaper-in-full"
+"""The code of the reason of an epoch that is computed in full although its feeds can be read."""
+
 RECONCILE_KTABLE = (
     "run `lakejoin backfill`, which reconciles the KTable of this source with the current source, "
     "and the joins that read it"
 )
+
+UNKNOWN_COST = Choice()
 
 _MEND = f"{TAKING_SUCH_ROWS}, then run `lakejoin backfill --accept{{select}}`, which keeps the rows of the result"
 
@@ -135,6 +141,7 @@ def plan_epoch(
     changelog: Write | None = None,
     backfill: bool = False,
     redefined: Redefined | None = None,
+    cost: Choice = UNKNOWN_COST,
 ) -> EpochPlan:
     """
     Plan the next epoch; none is open.
@@ -146,6 +153,7 @@ def plan_epoch(
         changelog: How epochs change its changelog; None if the join keeps none.
         backfill: Whether the user requested a reconciliation. It overrides the checks against the last epoch.
         redefined: The changes of the definition; None if they were not examined.
+        cost: What the ways to compute it are estimated to take; `refresh: auto` may take the cheaper.
 
     Raises:
         CannotContinue: The epoch cannot continue from the recorded versions; the subclass names the reason.
@@ -159,10 +167,10 @@ def plan_epoch(
                 hint=Remedy("{load}", join),
             )
         reason = "first-load: the result does not exist yet"
-        return _writing(_plan(join, history, "load", reason, map(_whole, sources)), changelog, result)
+        return _writing(_plan(join, history, "load", reason, map(_whole, sources)), cost, changelog, result)
     if backfill:
         reason = "backfill: requested by the user"
-        return _writing(_plan(join, history, "reconcile", reason, map(_whole, sources)), changelog, result)
+        return _writing(_plan(join, history, "reconcile", reason, map(_whole, sources)), cost, changelog, result)
     if last is None:
         raise NotLoaded(
             join,
@@ -174,13 +182,16 @@ def plan_epoch(
     check_is_still(join, "the result table", _id_of(result.target), last.result.id, Remedy("{reconcile}", join))
     check_definition(join, definition, last.definition, Remedy("{redefine}", join), redefined)
     recorded = {versions.name: versions for versions in last.sources}
-    plan = replace(_plan_next(join, refresh, history, recorded, sources), checksum=last.checksum)
-    return _writing(plan, changelog, result)
+    in_full = cost.in_full if changelog is None and refresh == "auto" else ""
+    plan = replace(_plan_next(join, refresh, history, recorded, sources, in_full), checksum=last.checksum)
+    return _writing(plan, cost, changelog, result)
 
 
-def _writing(plan: EpochPlan, *writes: Write | None) -> EpochPlan:
-    """Add writes to a plan, the result last."""
-    return replace(plan, writes=tuple(write for write in writes if write is not None))
+def _writing(plan: EpochPlan, cost: Choice, *writes: Write | None) -> EpochPlan:
+    """Add writes to a plan, the result last, and the estimates of the ways that it can take."""
+    has_choice = plan.strategy == INCREMENTAL or plan.reason.startswith(CHEAPER_IN_FULL)
+    ways = {way: taken for way, taken in cost.estimates.items() if has_choice or way == plan.strategy}
+    return replace(plan, writes=tuple(write for write in writes if write is not None), estimates=ways)
 
 
 def _id_of(target: TargetVersions) -> str | None:
@@ -209,6 +220,7 @@ def _plan_next(
     history: JoinHistory,
     recorded: Mapping[str, SourceVersions],
     sources: Sequence[SourceFacts],
+    in_full: str,
 ) -> EpochPlan:
     recreated = [*_recreated(join, refresh, recorded, sources)]
     ranges = tuple(
@@ -222,7 +234,7 @@ def _plan_next(
         return _plan(join, history, "nothing", NO_CHANGES, ranges)
     if refresh == "incremental":
         _check_feeds(join, recorded, sources)
-    return _plan(join, history, *_strategy(refresh, sources), ranges)
+    return _plan(join, history, *_strategy(refresh, sources, in_full), ranges)
 
 
 def _recreated(
@@ -295,7 +307,7 @@ def _check_feeds(join: str, recorded: Mapping[str, SourceVersions], sources: Seq
             )
 
 
-def _strategy(refresh: Refresh, sources: Sequence[SourceFacts]) -> tuple[Strategy, str]:
+def _strategy(refresh: Refresh, sources: Sequence[SourceFacts], in_full: str) -> tuple[Strategy, str]:
     changed = [f"{source.name}: {source.changed}" for source in sources if source.changed]
     if changed:
         return "reconcile", f"columns-changed: {'; '.join(changed)}"
@@ -304,4 +316,6 @@ def _strategy(refresh: Refresh, sources: Sequence[SourceFacts]) -> tuple[Strateg
         return "reconcile", f"feed-gap: {gaps[0]}"
     if refresh == "full":
         return "reconcile", "refresh-full: the pipeline file asks for it"
+    if in_full:
+        return "reconcile", f"{CHEAPER_IN_FULL}: {in_full}"
     return "incremental", "changes: the feeds hold all changes since the last epoch"

@@ -8,7 +8,7 @@ from lakehouse import limits
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.entries import StreamPosition
 from lakehouse.publish.writes import CHANGELOG_PART, STATE_PART, TargetVersions, Write, target_of_part
-from lakehouse.values.recorded import UNKNOWN, Checksum, CommitIdentity, SourceVersions, UsedColumn
+from lakehouse.values.recorded import UNKNOWN, Checksum, CommitIdentity, Estimate, SourceVersions, UsedColumn
 
 APPENDED = "appended"
 """The name of the count of rows that an epoch appends to the result of a join with a stream."""
@@ -32,8 +32,7 @@ class SourceFacts:
         gap: The reason why the feed of these versions cannot be read; empty if the log shows no such reason.
         changed_rows: The rows changed by these versions according to their commits; None if a commit does not state it.
         epochs: For a stream that another join writes: the epochs (from, to] of that join since the last epoch.
-        changed: The changes of the columns that the last epoch used; empty if no column changed. After such a change,
-            rows that no commit changed may have other values.
+        changed: The changes of the columns that the last epoch used, after which any row may have other values.
         columns: The columns that the join uses; like `commit`, of the newest version.
         is_restored: Whether the version that the last epoch read is now another commit than the recorded one.
         may_be_recreated: Whether the result is reconciled by itself with a table that was created again.
@@ -156,8 +155,7 @@ class SourceRange:
         id: Its table id.
         from_version: The last version that earlier epochs account for; -1 at the load.
         to_version: The pinned version.
-        read_after: The version after which the feed is read. Leading commits without data are not read. Equal to
-            `to_version` if the epoch does not read the feed.
+        read_after: The version after which the feed is read; equal to `to_version` if the epoch does not read it.
         changed_rows: The number of changed rows according to the commits to be read; None if a commit does not state
             it.
         epochs: The epochs (from, to] of the other join that the epoch accounts for, if the source is a stream that
@@ -274,6 +272,7 @@ class EpochPlan:
         where: For the reconciliation of a part of the result, the condition on its columns as SQL.
         checksum: The checksum of the result before an incremental epoch; None if it is unknown.
         properties: Table properties that the result gets before its rows, because it lacks them.
+        estimates: What the ways to compute an epoch of a join of tables are estimated to take, by strategy.
     """
 
     join: str
@@ -287,6 +286,7 @@ class EpochPlan:
     stream: StreamInput = field(default_factory=StreamInput)
     checksum: Checksum | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
 
     @property
     def result(self) -> TargetVersions:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer
 from rich.cells import cell_len
 
 from lakehouse.errors.errors import LakejoinError, printable
+from lakehouse.values.recorded import Estimate
 from pipelines.report.progress import ORDER
 
 
@@ -99,6 +100,16 @@ def steps_in_order(names: Iterable[str]) -> list[str]:
     """Return each step once, in the order of `ORDER`; unknown steps come last."""
     found = set(names)
     return [name for name in ORDER if name in found] + sorted(found - set(ORDER))
+
+
+def estimated(seconds: Mapping[str, float]) -> str:
+    """Format estimated seconds by strategy: `incremental about 4 s, reconcile about 11 s`."""
+    return ", ".join(f"{way} about {seconds[way]:.0f} s" for way in sorted(seconds))
+
+
+def in_seconds(estimates: Mapping[str, Estimate]) -> dict[str, float]:
+    """Return the seconds of estimates, by strategy."""
+    return {way: estimate.seconds for way, estimate in estimates.items()}
 
 
 def steps(seconds: Mapping[str, float]) -> str:

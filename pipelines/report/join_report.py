@@ -8,7 +8,7 @@ from lakehouse.ledger.entries import Entry
 from lakehouse.publish.writes import Write
 from lakehouse.values.recorded import SourceVersions
 from pipelines.plan.values import EpochPlan, Idle, Resume, SourceRange, Strategy
-from pipelines.report.facts import Facts, Failure, number_of
+from pipelines.report.facts import Facts, Failure, estimated, in_seconds, number_of
 
 Outcome = Literal["done", "nothing", "failed", "skipped"]
 COUNTED = ("inserted", "updated", "deleted")
@@ -65,6 +65,8 @@ class JoinReport(Facts):
     files_added, files_deleted and stages_deleted."""
     seconds: Mapping[str, float] = {}
     """The seconds that each step took."""
+    estimates: Mapping[str, float] = {}
+    """For an epoch of a join of tables: the estimated seconds of each way to compute it, by strategy."""
     error: Failure | None = None
     """The error of this join; null if none."""
     warnings: tuple[str, ...] = ()
@@ -198,6 +200,9 @@ class PlanReport(Facts):
     """The joins that it reads and that run first. The plan is based on the epochs that they have committed so far."""
     readers: Mapping[str, str] = {}
     """What reads the log of each source: delta-rs, or spark with the reason; empty if no source is read."""
+    estimates: Mapping[str, float] = {}
+    """For a join of tables: the estimated seconds of each way to compute the epoch, by strategy; empty if its logs do
+    not say how much changed."""
     details: tuple[str, ...] = ()
     """Further lines for the reader."""
 
@@ -216,6 +221,7 @@ class PlanReport(Facts):
             writes={} if isinstance(plan.route, Idle | Resume) else dict(map(_written, plan.writes)),
             after=after,
             readers=readers,
+            estimates=in_seconds(plan.estimates),
             details=details,
         )
 
@@ -225,6 +231,8 @@ class PlanReport(Facts):
         lines += [f"  {source.name}: {self._reads(source)}{self._reader(source)}" for source in self.sources]
         if self.writes:
             lines.append(f"  writes {', '.join(f'{name} ({how})' for name, how in self.writes.items())}")
+        if self.estimates:
+            lines.append(f"  estimated: {estimated(self.estimates)}")
         lines += [f"  {name} runs first; this plan is based on its last committed epoch" for name in self.after]
         return "\n".join([*lines, *(f"  {line}" for line in self.details)])
 

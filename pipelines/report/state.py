@@ -8,7 +8,7 @@ from typing import Literal
 from lakehouse.ledger.entries import Step
 from lakehouse.values.recorded import SourceVersions
 from pipelines.language.statement.definition import How, JoinType
-from pipelines.report.facts import Facts, duration, moment, number_of, steps, table
+from pipelines.report.facts import Facts, duration, estimated, moment, number_of, steps, table
 
 State = Literal["current", "behind", "not loaded", "open", "broken", "unreadable", "stopped"]
 NEEDS_A_PERSON = ("broken", "unreadable", "stopped")
@@ -154,6 +154,8 @@ class EpochReport(Facts):
     """Rows read, looked_up, touched, inserted, updated, deleted, unchanged, null_keys; files read for look-ups."""
     seconds: Mapping[str, float]
     """The seconds that each step took."""
+    estimates: Mapping[str, float] = {}
+    """The estimated seconds of each way to compute an epoch of a join of tables, by strategy."""
     message: str = ""
     """Why the epoch was rejected, refused, abandoned or broken; may be empty."""
 
@@ -186,7 +188,8 @@ class JoinHistoryReport(Facts):
         for row, epoch in zip(rows, self.epochs, strict=True):
             lines.append(f"  {row}")
             took = [f"{sum(epoch.seconds.values()):.1f} s: {steps(epoch.seconds)}"] if epoch.seconds else []
-            below = [*took, *epoch.message.splitlines()]
+            expected = [f"estimated: {estimated(epoch.estimates)}"] if epoch.estimates else []
+            below = [*took, *expected, *epoch.message.splitlines()]
             lines.extend(f"         {line}" for line in below)
         if self.more:
             lines.append("  older epochs exist: --limit shows more")

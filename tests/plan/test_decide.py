@@ -1,5 +1,6 @@
 """The plan of the next epoch as a decision table: every strategy, refusal and remedy, without Spark."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -16,8 +17,9 @@ from lakehouse.errors.errors import (
 )
 from lakehouse.ledger.entries import ABANDONED, BROKEN, PUBLISHING, JoinHistory
 from lakehouse.publish.writes import Append, Merge, TargetVersions, Write
-from lakehouse.values.recorded import Slice
+from lakehouse.values.recorded import Estimate, Slice
 from lakehouse.values.sqltext import Address
+from pipelines.plan.cost import Choice
 from pipelines.plan.decide import OF_KTABLES, OF_STREAMS, plan_epoch, plan_open
 from pipelines.plan.values import EpochPlan, Idle, Redefined, Refresh, Resume, Route, SourceFacts, SourceRange, Staged
 from tests.cases import cases
@@ -52,6 +54,8 @@ class Found:
     backfill: bool = False
     definition: str = "d"
     redefined: Redefined | None = None
+    estimates: Mapping[str, Estimate] = field(default_factory=lambda: BOTH_WAYS)
+    in_full: str = ""
 
     def plan(self) -> EpochPlan:
         return plan_epoch(
@@ -64,7 +68,12 @@ class Found:
             changelog=self.changelog,
             backfill=self.backfill,
             redefined=self.redefined,
+            cost=Choice(self.estimates, self.in_full),
         )
+
+
+BOTH_WAYS = {"incremental": Estimate(30), "reconcile": Estimate(10)}
+CHEAPER = "about 30 s from the feeds, about 10 s in full"
 
 
 STRATEGIES: dict[str, tuple[Found, str, str, Route]] = {
@@ -87,6 +96,30 @@ STRATEGIES: dict[str, tuple[Found, str, str, Route]] = {
         Staged(),
     ),
     "new commits, computed in full": (Found(refresh="full"), "reconcile", "refresh-full", Staged()),
+    "new commits, cheaper in full": (
+        Found(in_full=CHEAPER),
+        "reconcile",
+        f"cheaper-in-full: {CHEAPER}",
+        Staged(),
+    ),
+    "nothing new, cheaper in full": (
+        Found(sources=(LEFT, RIGHT), in_full=CHEAPER),
+        "nothing",
+        "no-changes",
+        Idle(),
+    ),
+    "cheaper, never computed in full": (
+        Found(refresh="incremental", in_full=CHEAPER),
+        "incremental",
+        "changes",
+        Staged(),
+    ),
+    "cheaper in full, which the file asks for": (
+        Found(refresh="full", in_full=CHEAPER),
+        "reconcile",
+        "refresh-full",
+        Staged(),
+    ),
     "a gap in a feed": (
         Found(sources=(replace(NEW, gap="gone"), RIGHT)),
         "reconcile",
@@ -213,6 +246,11 @@ def test_a_ktable_is_never_selected() -> None:
     assert "--select" not in refused.value.hint
 
 
+def test_an_exact_changelog_needs_the_feeds_whatever_they_cost() -> None:
+    plan = Found(ledger(LOADED_WITH_LOG), changelog=LOGGED, in_full=CHEAPER).plan()
+    assert plan.strategy == "incremental"
+
+
 @pytest.mark.parametrize(("log", "backfill"), [(LOGGED, False), (LOGGED, True), (NOT_LOGGED, True)])
 def test_an_epoch_writes_the_changelog_before_the_result(log: Write, backfill: bool) -> None:
     plan = Found(ledger(LOADED_WITH_LOG), changelog=log, backfill=backfill).plan()
@@ -231,6 +269,21 @@ def test_the_feed_is_read_from_the_first_commit_with_data() -> None:
 def test_what_is_computed_in_full_reads_no_feed(found: Found) -> None:
     assert all(part.from_version == -1 for part in found.plan().sources)
     assert not found.plan().via_driver
+
+
+@cases(
+    "found, ways",
+    (Found(), ["incremental", "reconcile"]),
+    (Found(in_full=CHEAPER), ["incremental", "reconcile"]),
+    (Found(refresh="full", in_full=CHEAPER), ["reconcile"]),
+    (Found(backfill=True), ["reconcile"]),
+    (Found(ledger(), result=MISSING), []),
+    (Found(sources=(LEFT, RIGHT)), []),
+    (Found(estimates={}), []),
+    ids=["feeds", "in full", "always full", "backfill", "load", "nothing", "unknown"],
+)
+def test_a_plan_has_the_estimates_of_the_ways_that_are_open_to_it(found: Found, ways: list[str]) -> None:
+    assert sorted(found.plan().estimates) == ways
 
 
 OPEN = entry(2, PUBLISHING)

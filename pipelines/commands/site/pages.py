@@ -18,7 +18,7 @@ from pipelines.commands.site.facts import JoinFacts, SiteFacts, TableFacts
 from pipelines.commands.site.graph import KINDS, Node, graph
 from pipelines.commands.site.plots import CHANGED, NEWEST, drawn, plots_of
 from pipelines.report import EpochReport
-from pipelines.report.facts import in_order, moment
+from pipelines.report.facts import estimated, in_order, moment
 
 INDEX = "index.html"
 QUALITY = "data_docs"
@@ -153,6 +153,7 @@ def _row(epoch: EpochReport, counts: Sequence[str]) -> dict[str, object]:
         "further": ", ".join(f"{name} {number:,}" for name, number in others),
         "seconds": f"{sum(epoch.seconds.values()):.1f}" if epoch.seconds else NONE,
         "steps": ", ".join(f"{name} {seconds:.1f}" for name, seconds in in_order(epoch.seconds)),
+        "estimated": estimated(epoch.estimates),
     }
 
 

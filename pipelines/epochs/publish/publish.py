@@ -54,6 +54,7 @@ def publishing_entry(
         clocks=computed.clocks,
         positions=computed.positions,
         checksum=computed.checksum,
+        estimates=plan.estimates,
         statement=epoch.bound.statement,
     )
 

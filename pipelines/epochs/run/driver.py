@@ -47,6 +47,7 @@ from pipelines.epochs.run.recovery import finish_open
 from pipelines.epochs.run.slices import backfill_in_slices, refuse_open, resume_slices
 from pipelines.plan.values import EpochPlan, Idle, InPlace, Request, Resume, Sliced, Staged
 from pipelines.report import JoinReport, joined_reports, versions_after
+from pipelines.report.facts import in_seconds
 from pipelines.report.progress import SILENT, Progress, Stopwatch
 
 log = logging.getLogger(__name__)
@@ -274,6 +275,7 @@ def report_on(entry: Entry, watch: Stopwatch, strategy: str, details: tuple[str,
         reason=entry.reason,
         counts=dict(entry.counts),
         seconds=dict(watch.seconds),
+        estimates=in_seconds(entry.estimates),
         warnings=tuple(entry.message.splitlines()),
         details=details,
         **versions_after(entry),

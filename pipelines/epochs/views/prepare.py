@@ -1,9 +1,10 @@
 """Plan one epoch of a join of tables."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lakehouse.errors.errors import FeedUnavailable, PastRowFailed, SchemaBroken
+from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.writes import CHANGELOG_PART, RESULT_PART, Append, Merge
 from lakehouse.tables.table import Table, key_properties
 from pipelines.binding.bind import bind_join
@@ -20,7 +21,9 @@ from pipelines.epochs.preflight import (
     target_of,
     used_columns,
 )
+from pipelines.plan.cost import Changed, Volume, choice, fan_out_seen
 from pipelines.plan.decide import plan_epoch, plan_open
+from pipelines.plan.values import SourceFacts
 
 
 def prepare(
@@ -62,6 +65,7 @@ def prepare(
         changelog=None if bound.changelog is None else Append(target_of(bound.changelog, found.beside), CHANGELOG_PART),
         backfill=backfill,
         redefined=seen_changes(bound, result, history),
+        cost=choice(_volume(bound, facts, result, history), history),
     )
     if found.beside is not None:
         check_changelog(workspace, bound, found.beside, history, backfill=backfill)
@@ -70,6 +74,24 @@ def prepare(
         if plan.strategy == "reconcile":
             plan = replace(plan, properties=_lacking_properties(bound, result))
     return Prepared(plan, history, bound)
+
+
+def _volume(
+    bound: BoundJoin, facts: Sequence[SourceFacts], result: Table | None, history: JoinHistory
+) -> Volume | None:
+    """Return how much the epoch reads and writes; None if a log does not say how much changed."""
+    last = history.committed
+    recorded = None if last is None or last.checksum is None else last.checksum.rows
+    rows = None if result is None else result.rows if recorded is None else recorded
+    changed = [(fact, table) for fact, table in zip(facts, bound.sources, strict=False) if fact.data_versions]
+    return Volume.of(
+        (Changed(fact.changed_rows, table.rows) for fact, table in changed),
+        rows,
+        fan_out_seen(history),
+        sources=len(bound.sources),
+        commits=sum(len(fact.data_versions) for fact, _ in changed),
+        size=sum(table.size for table in bound.sources) + (0 if result is None else result.size),
+    )
 
 
 def _lacking_properties(bound: BoundJoin, result: Table) -> dict[str, str]:

@@ -147,7 +147,10 @@ class Join(Block):
     changelog: StrictBool = False
     """Also keep the row-by-row changelog, as `<result>__changelog`."""
     refresh: Annotated[Refresh, Choice] = "auto"
-    """`auto`: from the change feeds, in full if a feed has a gap; `incremental`: never in full; `full`: always."""
+    """
+    `auto`: from the change feeds; in full if a feed has a gap, or if that is estimated to take less time.
+    `incremental`: never in full. `full`: always.
+    """
     max_versions: Annotated[StrictInt, Field(ge=1)] | None = None
     """For a join with a stream: the maximum commits of each source in one epoch. A run may take several epochs."""
     max_bytes: Annotated[StrictInt, Field(ge=1)] | None = None

@@ -1,0 +1,148 @@
+"""
+Estimate what an epoch costs from the feeds and in full, to choose the cheaper way; pure values, without Spark.
+
+The result is the same either way. The constants come from `python -m tests.benchmarks.choice`, in seconds on two cores.
+From the third epoch on, estimates are fitted to the seconds that the epochs of the join itself took, by the ledger.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import ceil, sqrt
+from statistics import median
+from typing import NamedTuple
+
+from lakehouse import limits
+from lakehouse.ledger.entries import COMMITTED, JoinHistory
+from lakehouse.values.recorded import Estimate
+
+INCREMENTAL, FULL = "incremental", "reconcile"
+"""The strategies with an estimate, by which they are recorded."""
+
+MARGIN = 1.1
+"""An epoch is computed in full only if its feeds are estimated to take more than this factor longer."""
+
+MARGIN_TO_CHANGE = 1.15
+"""The factor after an epoch from the feeds: a join does not change to and fro between ways that cost much the same."""
+
+SMALL_EPOCH = 10_000
+"""
+Rows. Up to this many changes are read from the feeds whatever the estimates say: the seconds of a small epoch vary more
+than its ways differ. Their constants hold up to this number, too; more rows pass through the stage.
+"""
+
+REMEMBERED = 5
+"""Epochs. An estimate is fitted to so many of the newest epochs of its way."""
+
+
+class Changed(NamedTuple):
+    """The changed rows of a source, and all its rows, by its log; None if the log does not say."""
+
+    changed_rows: int | None
+    rows: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Volume:
+    """
+    How much an epoch reads and writes.
+
+    Args:
+        sources: The number of sources, changed or not.
+        commits: The number of commits whose changes the feeds return.
+        changed_rows: The number of changed rows of the sources.
+        touched_rows: The number of rows of the result that they can change.
+        bytes: The bytes of the files of all sources and of the result.
+    """
+
+    sources: int
+    commits: int
+    changed_rows: int
+    touched_rows: int
+    bytes: int
+
+    @staticmethod
+    def of(
+        changed: Iterable[Changed], result_rows: int | None, fan_out: float, *, sources: int, commits: int, size: int
+    ) -> "Volume | None":
+        """
+        Return the volume of an epoch; None if a log does not say how much changed.
+
+        A row of a source touches as many rows of the result as the result has for each row of the source on average,
+        or `fan_out` rows if a log does not say how many these are.
+        """
+        rows, touched = 0, 0.0
+        for source in changed:
+            number = source.rows if source.changed_rows is None else source.changed_rows
+            if number is None:
+                return None
+            known = result_rows is not None and source.rows
+            rows += number
+            touched += number * (max(1.0, (result_rows or 0) / (source.rows or 1)) if known else fan_out)
+        most = touched if result_rows is None else min(touched, result_rows + rows)
+        return Volume(sources=sources, commits=commits, changed_rows=rows, touched_rows=ceil(most), bytes=size)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the ways are estimated to take, by strategy, and why the feeds are not read although they can be, if so."""
+
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    in_full: str = ""
+
+
+def choice(volume: Volume | None, history: JoinHistory) -> Choice:
+    """Choose the cheaper way; without a volume nothing is estimated."""
+    if volume is None:
+        return Choice()
+    estimates = estimated(volume, history)
+    return Choice(estimates, cheaper_in_full(volume, estimates, history))
+
+
+def estimated(volume: Volume, history: JoinHistory) -> dict[str, Estimate]:
+    """Return what each way is estimated to take, by strategy."""
+    seconds, feeds = _by_constants(volume), _pace(history, INCREMENTAL) or 1.0
+    # Before the first epoch in full, only the feeds say how fast this machine is.
+    paces = {INCREMENTAL: feeds, FULL: _pace(history, FULL) or feeds}
+    return {way: Estimate(round(seconds[way] * pace, 1), round(pace, 3)) for way, pace in paces.items()}
+
+
+def cheaper_in_full(volume: Volume, estimates: Mapping[str, Estimate], history: JoinHistory) -> str:
+    """Return why an epoch is computed in full although its feeds can be read; empty if it is not."""
+    last = history.committed
+    margin = MARGIN if last is not None and last.strategy == FULL else MARGIN_TO_CHANGE
+    feeds, full = estimates[INCREMENTAL].seconds, estimates[FULL].seconds
+    if volume.changed_rows <= SMALL_EPOCH or feeds <= margin * full:
+        return ""
+    return f"about {feeds:.0f} s from the feeds, about {full:.0f} s in full"
+
+
+def fan_out_seen(history: JoinHistory) -> float:
+    """Return how many rows of the result a row of the feeds touched in earlier epochs; 1 before any."""
+    seen = [
+        entry.counts["touched"] / entry.counts["read"]
+        for entry in history.recent
+        if entry.step == COMMITTED and entry.strategy == INCREMENTAL and entry.counts.get("read")
+    ]
+    return max(1.0, median(seen)) if seen else 1.0
+
+
+def _by_constants(volume: Volume) -> dict[str, float]:
+    """Return the seconds of each way by the constants of the benchmarks."""
+    further_reads = max(ceil(volume.commits / limits.VERSIONS_PER_READ) - 1, 0)
+    through_stage = volume.changed_rows > SMALL_EPOCH
+    gigabytes, millions = volume.bytes / 1e9, volume.touched_rows / 1e6
+    feeds = 5 + 1.9 * volume.sources + 17 * gigabytes + 31 * millions + 17 * sqrt(millions)
+    return {
+        INCREMENTAL: feeds + 1.7 * further_reads + 11.5 * through_stage,
+        FULL: 9 + 1.4 * volume.sources + 49 * gigabytes + 11 * millions + 32 * sqrt(millions),
+    }
+
+
+def _pace(history: JoinHistory, way: str) -> float | None:
+    """Return the median of how much longer than by the constants the newest epochs of a way took; None before any."""
+    committed = sorted((e for e in history.recent if e.step == COMMITTED), key=lambda e: e.epoch, reverse=True)
+    if len(committed) < 2:
+        return None
+    of_way = (e for e in committed if e.strategy == way and way in e.estimates and e.seconds)
+    took = [sum(e.seconds.values()) / (e.estimates[way].seconds / e.estimates[way].pace) for e in of_way]
+    return median(took[:REMEMBERED]) if took else None
