@@ -103,7 +103,7 @@ def estimated(volume: Volume, history: JoinHistory) -> dict[str, Estimate]:
     seconds, feeds = _by_constants(volume), _pace(history, INCREMENTAL) or 1.0
     # Before the first epoch in full, only the feeds say how fast this machine is.
     paces = {INCREMENTAL: feeds, FULL: _pace(history, FULL) or feeds}
-    return {way: Estimate(round(seconds[way] * pace, 1), round(pace, 3)) for way, pace in paces.items()}
+    return {way: Estimate(max(round(seconds[way] * pace, 1), 0.1), pace) for way, pace in paces.items()}
 
 
 def cheaper_in_full(volume: Volume, estimates: Mapping[str, Estimate], history: JoinHistory) -> str:
@@ -143,6 +143,9 @@ def _pace(history: JoinHistory, way: str) -> float | None:
     committed = sorted((e for e in history.recent if e.step == COMMITTED), key=lambda e: e.epoch, reverse=True)
     if len(committed) < 2:
         return None
-    of_way = (e for e in committed if e.strategy == way and way in e.estimates and e.seconds)
+    # An epoch that another run finished, or that went slice by slice, says only what a part of it took.
+    of_way = (
+        e for e in committed if e.strategy == way and way in e.estimates and "compute" in e.seconds and not e.slices
+    )
     took = [sum(e.seconds.values()) / (e.estimates[way].seconds / e.estimates[way].pace) for e in of_way]
     return median(took[:REMEMBERED]) if took else None

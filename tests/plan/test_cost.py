@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.ledger.entries import REJECTED, Entry, JoinHistory
-from lakehouse.values.recorded import Estimate
+from lakehouse.values.recorded import Estimate, Slice
 from pipelines.plan.cost import (
     FULL,
     INCREMENTAL,
@@ -105,7 +105,12 @@ def epoch_of(number: int, strategy: str, took: float, estimate: float, pace: flo
     (ledger(entry(1), epoch_of(2, INCREMENTAL, 8, 8, 2), epoch_of(3, INCREMENTAL, 20, 8, 2)), (3.5, 3.5)),
     (ledger(entry(1), entry(2), epoch_of(3, INCREMENTAL, 99, 4, step=REJECTED)), (1, 1)),
     (ledger(entry(1), *(epoch_of(n, INCREMENTAL, 4 if n > 3 else 400, 4) for n in range(2, 9))), (1, 1)),
-    ids=["new", "one", "both", "each its own", "only full", "median", "over its own pace", "published only", "newest"],
+    (ledger(entry(1), replace(epoch_of(2, INCREMENTAL, 1, 8), seconds={"merge": 1.0})), (1, 1)),
+    (ledger(entry(1), epoch_of(2, FULL, 1, 8, slices=(Slice("k < 1", 3),))), (1, 1)),
+    ids=[
+        *("new", "one", "both", "each its own", "only full", "median", "over its own pace", "published only", "newest"),
+        *("finished by another run", "slice by slice"),
+    ],
 )
 def test_from_the_third_epoch_on_estimates_are_fitted_to_the_ledger(
     history: JoinHistory, paces: tuple[float, float]
@@ -114,6 +119,15 @@ def test_from_the_third_epoch_on_estimates_are_fitted_to_the_ledger(
     for way, pace in zip((INCREMENTAL, FULL), paces, strict=True):
         assert taken[way].pace == pytest.approx(pace)
         assert taken[way].seconds == pytest.approx(by_constants[way].seconds * pace, abs=0.2)
+
+
+def test_few_changes_of_a_very_large_table_fit_too() -> None:
+    """By the constants its feeds take days; the ledger says seconds, from one epoch to the next."""
+    history, large = LOADED, replace(MANY, bytes=10**14)
+    for number in range(2, 5):
+        estimates = estimated(large, history)
+        history = ledger(*history.entries, entry(number, seconds={"compute": 2.0}, estimates=estimates))
+    assert estimated(large, history)[INCREMENTAL].seconds == pytest.approx(2.0)
 
 
 @cases("strategy, margin", (INCREMENTAL, MARGIN_TO_CHANGE), ("load", MARGIN_TO_CHANGE), (FULL, MARGIN))
