@@ -204,7 +204,7 @@ def _entry(row: Mapping[str, Any], storage: str) -> Entry:
         checksum=None if checksum is None or checksum["rows"] is None else Checksum(**_known(Checksum, checksum)),
         at=utc(row["at"]),
         statement=row["statement"] or "",
-        estimates={way: Estimate(**estimate) for way, estimate in (row.get("estimates") or {}).items()},
+        estimates={way: Estimate(**_known(Estimate, each)) for way, each in (row.get("estimates") or {}).items()},
     )
 
 
@@ -213,7 +213,7 @@ def _source(row: Mapping[str, Any]) -> SourceVersions:
     return SourceVersions(**{**_known(SourceVersions, row), "columns": columns, "commit": _commit(row)})
 
 
-def _known(of: type[Checksum | SourceVersions], row: Mapping[str, Any]) -> dict[str, Any]:
+def _known(of: type[Checksum | Estimate | SourceVersions], row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the fields of a class; a later version may have added others."""
     return {field.name: row[field.name] for field in fields(of)}
 

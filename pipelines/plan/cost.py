@@ -18,11 +18,14 @@ from lakehouse.values.recorded import Estimate
 INCREMENTAL, FULL = "incremental", "reconcile"
 """The strategies with an estimate, by which they are recorded."""
 
+CHEAPER_IN_FULL = "cheaper-in-full"
+"""The code of the reason of an epoch that is computed in full although its feeds can be read."""
+
 MARGIN = 1.1
-"""An epoch is computed in full only if its feeds are estimated to take more than this factor longer."""
+"""The factor beyond which an epoch from the feeds is too dear, after an epoch in full for the same reason."""
 
 MARGIN_TO_CHANGE = 1.15
-"""The factor after an epoch from the feeds: a join does not change to and fro between ways that cost much the same."""
+"""The factor after any other epoch: a join does not change to and fro between ways that cost much the same."""
 
 SMALL_EPOCH = 10_000
 """
@@ -35,7 +38,7 @@ REMEMBERED = 5
 
 
 class Changed(NamedTuple):
-    """The changed rows of a source, and all its rows, by its log; None if the log does not say."""
+    """The changed rows of a source by its commits, and all its rows by its log; None if these do not say."""
 
     changed_rows: int | None
     rows: int | None
@@ -65,26 +68,33 @@ class Volume:
         changed: Iterable[Changed], result_rows: int | None, fan_out: float, *, sources: int, commits: int, size: int
     ) -> "Volume | None":
         """
-        Return the volume of an epoch; None if a log does not say how much changed.
+        Return the volume of an epoch; None if a commit does not say how much it changed.
 
         A row of a source touches as many rows of the result as the result has for each row of the source on average,
         or `fan_out` rows if a log does not say how many these are.
         """
         rows, touched = 0, 0.0
         for source in changed:
-            number = source.rows if source.changed_rows is None else source.changed_rows
-            if number is None:
+            if source.changed_rows is None:
                 return None
+            rows += source.changed_rows
             known = result_rows is not None and source.rows
-            rows += number
-            touched += number * (max(1.0, (result_rows or 0) / (source.rows or 1)) if known else fan_out)
+            touched += source.changed_rows * (max(1.0, (result_rows or 0) / (source.rows or 1)) if known else fan_out)
         most = touched if result_rows is None else min(touched, result_rows + rows)
         return Volume(sources=sources, commits=commits, changed_rows=rows, touched_rows=ceil(most), bytes=size)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the epoch reads the feeds whatever the estimates say."""
+        return self.changed_rows <= SMALL_EPOCH
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the ways are estimated to take, by strategy, and why the feeds are not read although they can be, if so."""
+    """
+    What the ways are estimated to take, by strategy, and `in_full`, the reason to compute in full although the feeds
+    can be read; empty for none.
+    """
 
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     in_full: str = ""
@@ -100,20 +110,21 @@ def choice(volume: Volume | None, history: JoinHistory) -> Choice:
 
 def estimated(volume: Volume, history: JoinHistory) -> dict[str, Estimate]:
     """Return what each way is estimated to take, by strategy."""
-    seconds, feeds = _by_constants(volume), _pace(history, INCREMENTAL) or 1.0
-    # Before the first epoch in full, only the feeds say how fast this machine is.
-    paces = {INCREMENTAL: feeds, FULL: _pace(history, FULL) or feeds}
+    seconds = _by_constants(volume)
+    seen = {way: _pace(history, way, is_small=volume.is_small) for way in seconds}
+    either = next((pace for pace in seen.values() if pace is not None), 1.0)  # at least how fast this machine is
+    paces = {way: either if pace is None else pace for way, pace in seen.items()}
     return {way: Estimate(max(round(seconds[way] * pace, 1), 0.1), pace) for way, pace in paces.items()}
 
 
 def cheaper_in_full(volume: Volume, estimates: Mapping[str, Estimate], history: JoinHistory) -> str:
-    """Return why an epoch is computed in full although its feeds can be read; empty if it is not."""
+    """Return the reason to compute an epoch in full although its feeds can be read; empty for none."""
     last = history.committed
-    margin = MARGIN if last is not None and last.strategy == FULL else MARGIN_TO_CHANGE
+    margin = MARGIN if last is not None and last.reason.startswith(CHEAPER_IN_FULL) else MARGIN_TO_CHANGE
     feeds, full = estimates[INCREMENTAL].seconds, estimates[FULL].seconds
-    if volume.changed_rows <= SMALL_EPOCH or feeds <= margin * full:
+    if volume.is_small or feeds <= margin * full:
         return ""
-    return f"about {feeds:.0f} s from the feeds, about {full:.0f} s in full"
+    return f"{CHEAPER_IN_FULL}: about {feeds:.0f} s from the feeds, about {full:.0f} s in full"
 
 
 def fan_out_seen(history: JoinHistory) -> float:
@@ -129,23 +140,27 @@ def fan_out_seen(history: JoinHistory) -> float:
 def _by_constants(volume: Volume) -> dict[str, float]:
     """Return the seconds of each way by the constants of the benchmarks."""
     further_reads = max(ceil(volume.commits / limits.VERSIONS_PER_READ) - 1, 0)
-    through_stage = volume.changed_rows > SMALL_EPOCH
     gigabytes, millions = volume.bytes / 1e9, volume.touched_rows / 1e6
     feeds = 5 + 1.9 * volume.sources + 17 * gigabytes + 31 * millions + 17 * sqrt(millions)
     return {
-        INCREMENTAL: feeds + 1.7 * further_reads + 11.5 * through_stage,
+        INCREMENTAL: feeds + 1.7 * further_reads + 11.5 * (not volume.is_small),
         FULL: 9 + 1.4 * volume.sources + 49 * gigabytes + 11 * millions + 32 * sqrt(millions),
     }
 
 
-def _pace(history: JoinHistory, way: str) -> float | None:
-    """Return the median of how much longer than by the constants the newest epochs of a way took; None before any."""
+def _pace(history: JoinHistory, way: str, *, is_small: bool) -> float | None:
+    """
+    Return the median of how much longer than by the constants the newest epochs of a way took; None before any.
+
+    Epochs from the feeds are compared with others alike, small or not: of a large table a small one reads few files.
+    """
     committed = sorted((e for e in history.recent if e.step == COMMITTED), key=lambda e: e.epoch, reverse=True)
     if len(committed) < 2:
         return None
     # An epoch that another run finished, or that went slice by slice, says only what a part of it took.
-    of_way = (
+    whole = (
         e for e in committed if e.strategy == way and way in e.estimates and "compute" in e.seconds and not e.slices
     )
-    took = [sum(e.seconds.values()) / (e.estimates[way].seconds / e.estimates[way].pace) for e in of_way]
+    alike = (e for e in whole if way == FULL or (e.counts.get("read", 0) <= SMALL_EPOCH) == is_small)
+    took = [sum(e.seconds.values()) / (e.estimates[way].seconds / e.estimates[way].pace) for e in alike]
     return median(took[:REMEMBERED]) if took else None

@@ -21,7 +21,7 @@ from lakehouse.errors.errors import (
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.writes import TargetVersions, Write
 from lakehouse.values.recorded import SourceVersions
-from pipelines.plan.cost import INCREMENTAL, Choice
+from pipelines.plan.cost import CHEAPER_IN_FULL, Choice
 from pipelines.plan.values import (
     EpochPlan,
     Idle,
@@ -37,13 +37,13 @@ from pipelines.plan.values import (
 NO_CHANGES = "no-changes: no commit with data since the last epoch"
 """The reason of an epoch with nothing to do."""
 
-CHEAPER_IN_FULL = "cheaper-in-full"
-"""The code of the reason of an epoch that is computed in full although its feeds can be read."""
-
 RECONCILE_KTABLE = (
     "run `lakejoin backfill`, which reconciles the KTable of this source with the current source, "
     "and the joins that read it"
 )
+
+CHANGES, REFRESH_FULL = "changes", "refresh-full"
+"""The codes of the reasons of an epoch from the feeds, and of one in full because the file asks for it."""
 
 UNKNOWN_COST = Choice()
 
@@ -167,10 +167,10 @@ def plan_epoch(
                 hint=Remedy("{load}", join),
             )
         reason = "first-load: the result does not exist yet"
-        return _writing(_plan(join, history, "load", reason, map(_whole, sources)), cost, changelog, result)
+        return _writing(_plan(join, history, "load", reason, map(_whole, sources)), changelog, result)
     if backfill:
         reason = "backfill: requested by the user"
-        return _writing(_plan(join, history, "reconcile", reason, map(_whole, sources)), cost, changelog, result)
+        return _writing(_plan(join, history, "reconcile", reason, map(_whole, sources)), changelog, result)
     if last is None:
         raise NotLoaded(
             join,
@@ -184,14 +184,18 @@ def plan_epoch(
     recorded = {versions.name: versions for versions in last.sources}
     in_full = cost.in_full if changelog is None and refresh == "auto" else ""
     plan = replace(_plan_next(join, refresh, history, recorded, sources, in_full), checksum=last.checksum)
-    return _writing(plan, cost, changelog, result)
+    return _writing(_with_estimates(plan, cost), changelog, result)
 
 
-def _writing(plan: EpochPlan, cost: Choice, *writes: Write | None) -> EpochPlan:
-    """Add writes to a plan, the result last, and the estimates of the ways that it can take."""
-    has_choice = plan.strategy == INCREMENTAL or plan.reason.startswith(CHEAPER_IN_FULL)
-    ways = {way: taken for way, taken in cost.estimates.items() if has_choice or way == plan.strategy}
-    return replace(plan, writes=tuple(write for write in writes if write is not None), estimates=ways)
+def _with_estimates(plan: EpochPlan, cost: Choice) -> EpochPlan:
+    """Add the estimates to a plan if they are about what it does: other epochs in full do not know what changed."""
+    code = plan.reason.partition(":")[0]
+    return replace(plan, estimates=cost.estimates) if code in (CHANGES, CHEAPER_IN_FULL, REFRESH_FULL) else plan
+
+
+def _writing(plan: EpochPlan, *writes: Write | None) -> EpochPlan:
+    """Add writes to a plan, the result last."""
+    return replace(plan, writes=tuple(write for write in writes if write is not None))
 
 
 def _id_of(target: TargetVersions) -> str | None:
@@ -315,7 +319,7 @@ def _strategy(refresh: Refresh, sources: Sequence[SourceFacts], in_full: str) ->
     if gaps:
         return "reconcile", f"feed-gap: {gaps[0]}"
     if refresh == "full":
-        return "reconcile", "refresh-full: the pipeline file asks for it"
+        return "reconcile", f"{REFRESH_FULL}: the pipeline file asks for it"
     if in_full:
-        return "reconcile", f"{CHEAPER_IN_FULL}: {in_full}"
-    return "incremental", "changes: the feeds hold all changes since the last epoch"
+        return "reconcile", in_full
+    return "incremental", f"{CHANGES}: the feeds hold all changes since the last epoch"

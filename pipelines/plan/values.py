@@ -155,7 +155,7 @@ class SourceRange:
         id: Its table id.
         from_version: The last version that earlier epochs account for; -1 at the load.
         to_version: The pinned version.
-        read_after: The version after which the feed is read; equal to `to_version` if the epoch does not read it.
+        read_after: The last version before the first commit with data; equal to `to_version` if the feed is not read.
         changed_rows: The number of changed rows according to the commits to be read; None if a commit does not state
             it.
         epochs: The epochs (from, to] of the other join that the epoch accounts for, if the source is a stream that

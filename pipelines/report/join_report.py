@@ -201,8 +201,8 @@ class PlanReport(Facts):
     readers: Mapping[str, str] = {}
     """What reads the log of each source: delta-rs, or spark with the reason; empty if no source is read."""
     estimates: Mapping[str, float] = {}
-    """For a join of tables: the estimated seconds of each way to compute the epoch, by strategy; empty if its logs do
-    not say how much changed."""
+    """For a join of tables: the estimated seconds of each way to compute the epoch, by strategy; empty if its
+    commits do not say how much they changed."""
     details: tuple[str, ...] = ()
     """Further lines for the reader."""
 

@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 from lakehouse.ledger.entries import REJECTED, Entry, JoinHistory
 from lakehouse.values.recorded import Estimate, Slice
 from pipelines.plan.cost import (
+    CHEAPER_IN_FULL,
     FULL,
     INCREMENTAL,
     MARGIN,
     MARGIN_TO_CHANGE,
     SMALL_EPOCH,
     Changed,
+    Choice,
     Volume,
     cheaper_in_full,
+    choice,
     estimated,
     fan_out_seen,
 )
@@ -34,7 +37,6 @@ LOADED = ledger(entry(1))
     ([Changed(10, 1_000)], 1_000, 10, 10),
     ([Changed(2, 100), Changed(5, 2_000)], 2_000, 7, 45),
     ([Changed(50, 100)], 10, 50, 50),
-    ([Changed(None, 100)], 2_000, 100, 2_000),
     ([Changed(10, None)], 1_000, 10, 30),
     ([Changed(10, 100)], None, 10, 30),
     ([Changed(9, 10), Changed(9, 10)], 1_000, 18, 1_018),
@@ -43,7 +45,6 @@ LOADED = ledger(entry(1))
         "one to one",
         "a fact and a dimension",
         "few match",
-        "an overwrite",
         "unknown rows",
         "no result",
         "all",
@@ -58,7 +59,10 @@ def test_a_changed_row_touches_as_many_rows_as_depend_on_it_on_average(
 
 
 def test_without_any_number_nothing_is_estimated() -> None:
-    assert Volume.of([Changed(None, None)], 1_000, 1.0, sources=1, commits=1, size=7) is None
+    for rows in (None, 5_000_000):
+        unsaid = [Changed(3, 100), Changed(None, rows)]
+        assert Volume.of(unsaid, 1_000, 1.0, sources=2, commits=1, size=7) is None
+    assert choice(None, LOADED) == Choice()
 
 
 @given(st.builds(Volume, **{name: st.integers(0, 10**9) for name in FIELDS}))
@@ -90,6 +94,7 @@ def test_by_the_constants_only_the_larger_part_of_narrow_tables_costs_less_in_fu
 
 def epoch_of(number: int, strategy: str, took: float, estimate: float, pace: float = 1.0, **fields: Any) -> Entry:
     estimates = {strategy: Estimate(estimate, pace)}
+    fields = {"counts": {"read": SMALL_EPOCH + 1}, **fields}
     seconds = {"compute": took / 2, "merge": took / 2}
     return entry(number, strategy=strategy, seconds=seconds, estimates=estimates, **fields)
 
@@ -100,7 +105,8 @@ def epoch_of(number: int, strategy: str, took: float, estimate: float, pace: flo
     (ledger(epoch_of(1, INCREMENTAL, 30, 10)), (1, 1)),
     (ledger(entry(1), epoch_of(2, INCREMENTAL, 8, 4)), (2, 2)),
     (ledger(entry(1), epoch_of(2, INCREMENTAL, 8, 4), epoch_of(3, FULL, 12, 10)), (2, 1.2)),
-    (ledger(entry(1), epoch_of(2, FULL, 12, 10)), (1, 1.2)),
+    (ledger(entry(1), epoch_of(2, FULL, 12, 10)), (1.2, 1.2)),
+    (ledger(entry(1), epoch_of(2, INCREMENTAL, 8, 4, counts={"read": SMALL_EPOCH})), (1, 1)),
     (ledger(entry(1), *(epoch_of(n, INCREMENTAL, took, 4) for n, took in ((2, 8), (3, 400), (4, 8)))), (2, 2)),
     (ledger(entry(1), epoch_of(2, INCREMENTAL, 8, 8, 2), epoch_of(3, INCREMENTAL, 20, 8, 2)), (3.5, 3.5)),
     (ledger(entry(1), entry(2), epoch_of(3, INCREMENTAL, 99, 4, step=REJECTED)), (1, 1)),
@@ -108,8 +114,8 @@ def epoch_of(number: int, strategy: str, took: float, estimate: float, pace: flo
     (ledger(entry(1), replace(epoch_of(2, INCREMENTAL, 1, 8), seconds={"merge": 1.0})), (1, 1)),
     (ledger(entry(1), epoch_of(2, FULL, 1, 8, slices=(Slice("k < 1", 3),))), (1, 1)),
     ids=[
-        *("new", "one", "both", "each its own", "only full", "median", "over its own pace", "published only", "newest"),
-        *("finished by another run", "slice by slice"),
+        *("new", "one", "both", "each its own", "only full", "small", "median", "over its own pace"),
+        *("published only", "newest", "finished by another run", "slice by slice"),
     ],
 )
 def test_from_the_third_epoch_on_estimates_are_fitted_to_the_ledger(
@@ -126,13 +132,19 @@ def test_few_changes_of_a_very_large_table_fit_too() -> None:
     history, large = LOADED, replace(MANY, bytes=10**14)
     for number in range(2, 5):
         estimates = estimated(large, history)
-        history = ledger(*history.entries, entry(number, seconds={"compute": 2.0}, estimates=estimates))
+        counts = {"read": SMALL_EPOCH + 1}
+        history = ledger(*history.entries, entry(number, seconds={"compute": 2.0}, estimates=estimates, counts=counts))
     assert estimated(large, history)[INCREMENTAL].seconds == pytest.approx(2.0)
 
 
-@cases("strategy, margin", (INCREMENTAL, MARGIN_TO_CHANGE), ("load", MARGIN_TO_CHANGE), (FULL, MARGIN))
-def test_a_way_is_left_only_if_the_other_is_clearly_cheaper(strategy: str, margin: float) -> None:
-    history = ledger(entry(1), entry(2, strategy=strategy))
+@cases(
+    "reason, margin",
+    ("changes: the feeds hold all changes", MARGIN_TO_CHANGE),
+    ("backfill: requested by the user", MARGIN_TO_CHANGE),
+    (f"{CHEAPER_IN_FULL}: about 30 s from the feeds", MARGIN),
+)
+def test_a_way_is_left_only_if_the_other_is_clearly_cheaper(reason: str, margin: float) -> None:
+    history = ledger(entry(1), replace(entry(2), reason=reason))
     near, beyond = ({INCREMENTAL: Estimate(100 * margin + more), FULL: Estimate(100)} for more in (-1, 1))
     assert cheaper_in_full(MANY, near, history) == ""
     assert cheaper_in_full(MANY, beyond, history).endswith("s from the feeds, about 100 s in full")

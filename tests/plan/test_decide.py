@@ -73,7 +73,7 @@ class Found:
 
 
 BOTH_WAYS = {"incremental": Estimate(30), "reconcile": Estimate(10)}
-CHEAPER = "about 30 s from the feeds, about 10 s in full"
+CHEAPER = "cheaper-in-full: about 30 s from the feeds, about 10 s in full"
 
 
 STRATEGIES: dict[str, tuple[Found, str, str, Route]] = {
@@ -99,7 +99,7 @@ STRATEGIES: dict[str, tuple[Found, str, str, Route]] = {
     "new commits, cheaper in full": (
         Found(in_full=CHEAPER),
         "reconcile",
-        f"cheaper-in-full: {CHEAPER}",
+        CHEAPER,
         Staged(),
     ),
     "nothing new, cheaper in full": (
@@ -275,14 +275,16 @@ def test_what_is_computed_in_full_reads_no_feed(found: Found) -> None:
     "found, ways",
     (Found(), ["incremental", "reconcile"]),
     (Found(in_full=CHEAPER), ["incremental", "reconcile"]),
-    (Found(refresh="full", in_full=CHEAPER), ["reconcile"]),
-    (Found(backfill=True), ["reconcile"]),
+    (Found(refresh="full"), ["incremental", "reconcile"]),
+    (Found(backfill=True), []),
+    (Found(sources=(replace(NEW, gap="gone"), RIGHT)), []),
+    (Found(sources=(replace(NEW, id="other"), RIGHT), refresh="full"), []),
     (Found(ledger(), result=MISSING), []),
     (Found(sources=(LEFT, RIGHT)), []),
     (Found(estimates={}), []),
-    ids=["feeds", "in full", "always full", "backfill", "load", "nothing", "unknown"],
+    ids=["feeds", "in full", "always full", "backfill", "gap", "recreated", "load", "nothing", "unknown"],
 )
-def test_a_plan_has_the_estimates_of_the_ways_that_are_open_to_it(found: Found, ways: list[str]) -> None:
+def test_a_plan_has_both_estimates_where_it_is_known_what_changed(found: Found, ways: list[str]) -> None:
     assert sorted(found.plan().estimates) == ways
 
 

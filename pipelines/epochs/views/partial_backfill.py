@@ -72,7 +72,6 @@ def plan_subset(workspace: Workspace, prepared: Prepared[BoundJoin], where: str)
     plan = replace(
         prepared.plan,
         reason=f"backfill-where: requested by the user: {' '.join(where.split())}",
-        estimates={},
         sources=tuple(SourceRange.nothing_after(source) for source in last.sources),
         where=condition.sql,
     )

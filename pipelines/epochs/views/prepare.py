@@ -79,10 +79,11 @@ def prepare(
 def _volume(
     bound: BoundJoin, facts: Sequence[SourceFacts], result: Table | None, history: JoinHistory
 ) -> Volume | None:
-    """Return how much the epoch reads and writes; None if a log does not say how much changed."""
+    """Return how much the epoch reads and writes; None if a commit does not say how much it changed."""
     last = history.committed
     recorded = None if last is None or last.checksum is None else last.checksum.rows
     rows = None if result is None else result.rows if recorded is None else recorded
+    # The facts of changelogs follow those of the sources.
     changed = [(fact, table) for fact, table in zip(facts, bound.sources, strict=False) if fact.data_versions]
     return Volume.of(
         (Changed(fact.changed_rows, table.rows) for fact, table in changed),
