@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from expectations.gate import gate_change_set, gate_loaded
+from expectations.gate import gate_change_set, gate_keys
 from expectations.gate.rules import judged
 from lakehouse.errors.errors import (
     AnotherRun,
@@ -366,7 +366,7 @@ def test_pitfall_33_a_gate_that_errs_is_not_a_gate_that_failed(target: Lake, in_
     with pytest.raises(GateErrored, match="could not be evaluated"):
         judged(batch, ["k", "missing"], {}, in_process=in_process)
     assert target.spark.range(3).count() == 3
-    assert gate_loaded(target.spark, Address("t", target.path("t")), 1, ["k"]).passed
+    assert gate_keys(target.spark, Address("t", target.path("t")), 1, ["k"], "k IS NULL").passed
 
 
 @pytest.mark.deep

@@ -9,7 +9,7 @@ from expectations.gate.affected import Paired
 from expectations.gate.appended import LookedUp, gate_changelog, gate_looked_up, gate_stream, stream_facts
 from expectations.gate.by_key import InputTable
 from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_rows
-from expectations.gate.loaded import gate_loaded
+from expectations.gate.loaded import gate_keys, gate_loaded
 from expectations.gate.pairs import gate_loaded_pairs, gate_pairs
 from expectations.gate.sources import GateSources, PlainStatement, Reference
 from expectations.gate.window import gate_window
@@ -31,6 +31,7 @@ __all__ = [
     "WindowedJoin",
     "gate_change_set",
     "gate_changelog",
+    "gate_keys",
     "gate_loaded",
     "gate_loaded_pairs",
     "gate_looked_up",

@@ -1,4 +1,4 @@
-"""The gate of a first load: checks the keys of the loaded result, and a sample of whole rows against the sources."""
+"""The gates of a result that was written in place: its keys, and after a first load a sample of its whole rows."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +14,7 @@ from expectations.gate.rules import (
     KEYLESS,
     LOADED_RULES,
     is_alike_in_pandas,
+    judge_lines,
     judged,
     key_columns,
     of_loaded,
@@ -34,8 +35,8 @@ def gate_loaded(
     result: Address,
     version: int,
     key: Sequence[str],
-    sources: GateSources | None = None,
-    salt: str = "",
+    sources: GateSources,
+    salt: str,
 ) -> Verdict:
     """
     Check a loaded result: keys are present and unique, and a sample of rows equals what the join computes.
@@ -44,35 +45,44 @@ def gate_loaded(
 
     Args:
         version: The version that the load created.
-        sources: Without them only the keys are checked.
         salt: Selects the rows of the sample; each load uses another salt.
     """
     loaded = read(spark, result, version)
     types = [loaded.schema[name].dataType for name in key]
-    may_be_absent = sources is not None and sources.may_be_absent
+    may_be_absent = sources.may_be_absent
     parts = [f"key_{part}" for part in range(len(key))]
     compared = (comparable(quote(name), of) for name, of in zip(key, types, strict=True))
     keys = loaded.selectExpr(*(f"{sql} AS {part}" for sql, part in zip(compared, parts, strict=True)))
     if may_be_absent:
         keys = keys.withColumn(KEYLESS, F.expr(all_or_any_null(parts, are_all=True)))
     batch = suspects(keys, key, KEY_RULES if may_be_absent else (), may_be_absent=may_be_absent)
-    rules = {} if sources is None else LOADED_RULES
-    rules = KEY_RULES | rules if may_be_absent else rules
+    rules = KEY_RULES | LOADED_RULES if may_be_absent else LOADED_RULES
     in_process = is_alike_in_pandas(types)
     batch = batch.limit(limits.JUDGED_IN_PROCESS) if in_process else batch
-    of_all_keys: tuple[str, ...] = ()
-    if sources is not None:
-        with ThreadPoolExecutor(max_workers=1) as pool:  # one reads all keys, the other few rows by many small queries
-            checking = pool.submit(_check_all_keys, keys, types, batch, sources)
-            try:
-                wrong = driver_copy(_with_wrong_rows(loaded, key, sources, salt))
-            except ReadsDiffer as differing:
-                return Verdict((str(differing),))
-            batch, of_all_keys = checking.result()
-        batch = batch.unionByName(wrong, allowMissingColumns=True)
+    with ThreadPoolExecutor(max_workers=1) as pool:  # one reads all keys, the other few rows by many small queries
+        checking = pool.submit(_check_all_keys, keys, types, batch, sources)
+        try:
+            wrong = driver_copy(_with_wrong_rows(loaded, key, sources, salt))
+        except ReadsDiffer as differing:
+            return Verdict((str(differing),))
+        batch, of_all_keys = checking.result()
+    batch = batch.unionByName(wrong, allowMissingColumns=True)
     batch = batch.select(*parts, *(F.coalesce(rule, F.lit(False)).alias(rule) for rule in rules))
     verdict = judged(batch, key, rules, in_process=in_process, may_be_absent=may_be_absent)
     return Verdict(verdict.findings + of_all_keys)
+
+
+def gate_keys(spark: SparkSession, result: Address, version: int, key: Sequence[str], keyless: str) -> Verdict:
+    """
+    Check all keys of a version of a result: each occurs once, and no row has a wrong key.
+
+    Args:
+        keyless: The SQL condition of a row with a wrong key.
+    """
+    rows = read(spark, result, version)
+    lines = rows.selectExpr(f"{own_key(key)} AS key", f"{keyless} AS {KEYLESS}")
+    types, conditions = [rows.schema[name].dataType for name in key], {KEYLESS: KEYLESS}
+    return judge_lines(lines, key, types, conditions, KEY_RULES, are_many=True, may_be_absent=True)
 
 
 def _check_all_keys(

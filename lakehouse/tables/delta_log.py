@@ -142,6 +142,19 @@ class Log:
         numbers = self._files["num_records"].to_pylist() if "num_records" in self._files.column_names else [None]
         return None if None in numbers else sum(numbers)
 
+    @property
+    def without_nulls(self) -> frozenset[str]:
+        """The columns that have no null in any file, by the statistics of all files."""
+        if self.properties.get("delta.columnMapping.mode", "none") != "none":
+            return frozenset()  # the statistics have other names
+        names = [field.name for field in self.schema if "." not in field.name]
+        counted = {name: f"null_count.{name}" for name in names if f"null_count.{name}" in self._files.column_names}
+        return frozenset(name for name, column in counted.items() if not any(self._nulls(column)))
+
+    def _nulls(self, column: str) -> list[int]:
+        """Return the number of nulls in each file, at least 1 if its statistics lack it."""
+        return [1 if number is None else number for number in self._files[column].to_pylist()]
+
     @cached_property
     def _files(self) -> Any:
         import pyarrow

@@ -47,6 +47,8 @@ class Table:
         location: Its folder, as a URI.
         reader: What read its log: `delta-rs`, or `spark` with the reason.
         rows: About how many rows its files hold, if their statistics say it and delta-rs read its log.
+        without_nulls: Columns that have no null in any file of the newest version, if their statistics say it and
+            delta-rs read its log.
     """
 
     address: Address
@@ -61,6 +63,7 @@ class Table:
     location: str = ""
     reader: str = ""
     rows: int | None = None
+    without_nulls: frozenset[str] = frozenset()
 
     @property
     def says_nullable_key(self) -> bool:
@@ -131,6 +134,7 @@ def _of_log(address: Address, log: Log) -> Table:
         location=log.location,
         reader=DELTA_RS,
         rows=log.rows,
+        without_nulls=log.without_nulls,
     )
 
 

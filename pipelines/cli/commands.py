@@ -24,7 +24,7 @@ from pipelines.cli.options import (
 
 if TYPE_CHECKING:
     from pipelines.cli.options import Answer
-    from pipelines.plan.values import Decision
+    from pipelines.plan.request import Decision
 
 
 class _InOrder(click.Group):
@@ -153,7 +153,7 @@ def backfill(
     replays the recorded epochs and appends the missing rows. If the result holds other rows, or an epoch is no longer
     readable, choose `--accept` or `--reset`.
     """
-    from pipelines.plan.values import Backfill
+    from pipelines.plan.request import Backfill
 
     asked = Backfill(remedy, where, dry_run, slices or 0)
     if not asked.dry_run:

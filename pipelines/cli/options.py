@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pipelines.binding.workspace import Workspace
     from pipelines.language import PipelineFile
-    from pipelines.plan.values import Backfill
+    from pipelines.plan.request import Backfill
     from pipelines.report import Command, Part, QueryReport, Report, RunReport
 
     Answer: TypeAlias = "Iterable[Part] | QueryReport | WithRuns"

@@ -16,7 +16,7 @@ from pipelines.commands.runs import read_table
 from pipelines.commands.validate import validate_joins
 from pipelines.commands.verify import dry_run_joins, verify_joins
 from pipelines.language import PipelineFile, load
-from pipelines.plan.values import Backfill, Decision
+from pipelines.plan.request import Backfill, Decision
 from pipelines.report import JoinReport
 
 

@@ -10,6 +10,7 @@ from pipelines.language import (
     ROW_COLUMNS,
     STREAM_COLUMNS,
     How,
+    Join,
     PipelineFile,
     Statement,
     is_ordered_by_column,
@@ -197,7 +198,11 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
         log = f"{statement.name}{CHANGELOG}"
         yield f"one position of {log} may have a tombstone and an upsert of different keys: {order}"
     yield from _notes_of_order(file, statement)
-    yield REFRESH[file.joins[statement.name].refresh].format(join=statement.name)
+    join = file.joins[statement.name]
+    yield from _notes_of_bounds(join)
+    yield REFRESH[join.refresh].format(join=statement.name)
+    if join.feed == "any":
+        yield "feed any: an epoch in full overwrites the result, so that its feed also holds rows that do not differ"
 
 
 def _notes_of_absent(statement: Statement) -> Iterator[str]:
@@ -236,11 +241,14 @@ def _notes_of_stream(file: PipelineFile, statement: Statement) -> Iterator[str]:
     yield f"the result also has {' and '.join(STREAM_COLUMNS)}: the epoch that added a row, and its position"
     if statement.is_windowed:
         yield f"it also has {' and '.join(ROW_COLUMNS)}: the source rows of a row, by version, hash and number"
-    join = file.joins[statement.name]
+    yield from _notes_of_bounds(file.joins[statement.name])
+    yield from _notes_of_order(file, statement)
+
+
+def _notes_of_bounds(join: Join) -> Iterator[str]:
     most = ((join.max_versions, "commits"), (join.max_bytes, "bytes"))
     if bounds := [f"{number:,} {what}" for number, what in most if number]:
         yield f"an epoch reads at most {' and '.join(bounds)} of each source; a run takes as many epochs as it needs"
-    yield from _notes_of_order(file, statement)
 
 
 def _notes_of_order(file: PipelineFile, statement: Statement) -> Iterator[str]:

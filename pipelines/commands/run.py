@@ -14,8 +14,8 @@ from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.run.driver import record_refusal, run_join
 from pipelines.epochs.views.partial_backfill import the_only_join
 from pipelines.language import changelogs_of, is_stream, reads, statement_of
+from pipelines.plan.request import Backfill, Request
 from pipelines.plan.sharing import shared_reads
-from pipelines.plan.values import Backfill, Request
 from pipelines.report import JoinReport, joined_reports
 from pipelines.report.progress import SILENT, Progress
 

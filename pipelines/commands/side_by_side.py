@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from lakehouse.session.session import fairly_scheduled
 from pipelines.binding.workspace import Workspace
-from pipelines.plan.values import WrongOptions
+from pipelines.plan.request import WrongOptions
 
 T = TypeVar("T")
 

@@ -15,7 +15,8 @@ from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.targets import check_tables
 from pipelines.epochs.views.partial_backfill import the_only_join
 from pipelines.language import fingerprint
-from pipelines.plan.values import Backfill, Request, Resume, WrongOptions
+from pipelines.plan.request import Backfill, Request, WrongOptions
+from pipelines.plan.values import Resume
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 

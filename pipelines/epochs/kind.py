@@ -30,7 +30,8 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.comparison import Published
 from pipelines.epochs.epoch import B, Epoch, Prepared
 from pipelines.plan.decide import naming_commands
-from pipelines.plan.values import Computed, Request
+from pipelines.plan.request import Request
+from pipelines.plan.values import Computed
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 

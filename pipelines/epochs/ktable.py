@@ -48,7 +48,8 @@ from pipelines.joins.difference import differing
 from pipelines.joins.ktable import candidates, latest
 from pipelines.language.names import DELETED, VERSION
 from pipelines.plan.decide import OF_KTABLES, plan_epoch, plan_open
-from pipelines.plan.values import Computed, Refresh, Request, Staged
+from pipelines.plan.request import Request
+from pipelines.plan.values import Computed, Refresh, Staged
 
 
 @dataclass(frozen=True)

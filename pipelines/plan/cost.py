@@ -15,8 +15,8 @@ from lakehouse import limits
 from lakehouse.ledger.entries import COMMITTED, JoinHistory
 from lakehouse.values.recorded import Estimate
 
-INCREMENTAL, FULL = "incremental", "reconcile"
-"""The strategies with an estimate, by which they are recorded."""
+INCREMENTAL, FULL, OVERWRITE = "incremental", "reconcile", "overwrite"
+"""The strategies with an estimate, by which they are recorded: from the feeds, and two ways in full."""
 
 CHEAPER_IN_FULL = "cheaper-in-full"
 """The code of the reason of an epoch that is computed in full although its feeds can be read."""
@@ -29,8 +29,9 @@ MARGIN_TO_CHANGE = 1.15
 
 SMALL_EPOCH = 10_000
 """
-Rows. Up to this many changes are read from the feeds whatever the estimates say: the seconds of a small epoch vary more
-than its ways differ. Their constants hold up to this number, too; more rows pass through the stage.
+Rows. Up to this many changes are read from the feeds rather than reconciled, whatever the estimates say: the seconds of
+a small epoch vary more than these ways differ. Their constants hold up to this number, too; more rows pass through the
+stage.
 """
 
 REMEMBERED = 5
@@ -85,7 +86,7 @@ class Volume:
 
     @property
     def is_small(self) -> bool:
-        """Whether the epoch reads the feeds whatever the estimates say."""
+        """Whether the epoch reads the feeds rather than reconcile, whatever the estimates say."""
         return self.changed_rows <= SMALL_EPOCH
 
 
@@ -100,17 +101,18 @@ class Choice:
     in_full: str = ""
 
 
-def choice(volume: Volume | None, history: JoinHistory) -> Choice:
-    """Choose the cheaper way; without a volume nothing is estimated."""
+def choice(volume: Volume | None, history: JoinHistory, in_full: str = FULL) -> Choice:
+    """Choose between the feeds and a way in full; without a volume nothing is estimated."""
     if volume is None:
         return Choice()
-    estimates = estimated(volume, history)
+    estimates = estimated(volume, history, in_full)
     return Choice(estimates, cheaper_in_full(volume, estimates, history))
 
 
-def estimated(volume: Volume, history: JoinHistory) -> dict[str, Estimate]:
-    """Return what each way is estimated to take, by strategy."""
-    seconds = _by_constants(volume)
+def estimated(volume: Volume, history: JoinHistory, in_full: str = FULL) -> dict[str, Estimate]:
+    """Return what the feeds and a way in full are estimated to take, by strategy."""
+    constants = _by_constants(volume)
+    seconds = {way: constants[way] for way in (INCREMENTAL, in_full)}
     seen = {way: _pace(history, way, is_small=volume.is_small) for way in seconds}
     either = next((pace for pace in seen.values() if pace is not None), 1.0)  # at least how fast this machine is
     paces = {way: either if pace is None else pace for way, pace in seen.items()}
@@ -121,8 +123,10 @@ def cheaper_in_full(volume: Volume, estimates: Mapping[str, Estimate], history: 
     """Return the reason to compute an epoch in full although its feeds can be read; empty for none."""
     last = history.committed
     margin = MARGIN if last is not None and last.reason.startswith(CHEAPER_IN_FULL) else MARGIN_TO_CHANGE
-    feeds, full = estimates[INCREMENTAL].seconds, estimates[FULL].seconds
-    if volume.is_small or feeds <= margin * full:
+    feeds = estimates[INCREMENTAL].seconds
+    (way,) = estimates.keys() - {INCREMENTAL}
+    full = estimates[way].seconds
+    if (volume.is_small and way == FULL) or feeds <= margin * full:
         return ""
     return f"{CHEAPER_IN_FULL}: about {feeds:.0f} s from the feeds, about {full:.0f} s in full"
 
@@ -145,6 +149,7 @@ def _by_constants(volume: Volume) -> dict[str, float]:
     return {
         INCREMENTAL: feeds + 1.7 * further_reads + 11.5 * (not volume.is_small),
         FULL: 9 + 1.4 * volume.sources + 49 * gigabytes + 11 * millions + 32 * sqrt(millions),
+        OVERWRITE: 3 + 1.2 * volume.sources + 35 * gigabytes,
     }
 
 
@@ -161,6 +166,6 @@ def _pace(history: JoinHistory, way: str, *, is_small: bool) -> float | None:
     whole = (
         e for e in committed if e.strategy == way and way in e.estimates and "compute" in e.seconds and not e.slices
     )
-    alike = (e for e in whole if way == FULL or (e.counts.get("read", 0) <= SMALL_EPOCH) == is_small)
+    alike = (e for e in whole if way != INCREMENTAL or (e.counts.get("read", 0) <= SMALL_EPOCH) == is_small)
     took = [sum(e.seconds.values()) / (e.estimates[way].seconds / e.estimates[way].pace) for e in alike]
     return median(took[:REMEMBERED]) if took else None

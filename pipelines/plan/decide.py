@@ -19,12 +19,13 @@ from lakehouse.errors.errors import (
     SourceRecreated,
 )
 from lakehouse.ledger.entries import JoinHistory
-from lakehouse.publish.writes import TargetVersions, Write
+from lakehouse.publish.writes import RESULT_PART, Overwrite, TargetVersions, Write
 from lakehouse.values.recorded import SourceVersions
 from pipelines.plan.cost import CHEAPER_IN_FULL, Choice
 from pipelines.plan.values import (
     EpochPlan,
     Idle,
+    InPlace,
     Redefined,
     Refresh,
     Resume,
@@ -185,6 +186,13 @@ def plan_epoch(
     in_full = cost.in_full if changelog is None and refresh == "auto" else ""
     plan = replace(_plan_next(join, refresh, history, recorded, sources, in_full), checksum=last.checksum)
     return _writing(_with_estimates(plan, cost), changelog, result)
+
+
+def overwriting(plan: EpochPlan) -> EpochPlan:
+    """Return a plan in full that overwrites its result instead of merging what differs: its feed is not exact."""
+    reason = f"{plan.reason}; overwrites the result, so that the change feed of this epoch is not exact"
+    writes = (Overwrite(plan.result, RESULT_PART),)
+    return replace(plan, strategy="overwrite", reason=reason, route=InPlace(), writes=writes)
 
 
 def _with_estimates(plan: EpochPlan, cost: Choice) -> EpochPlan:

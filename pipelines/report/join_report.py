@@ -242,7 +242,7 @@ class PlanReport(Facts):
         return f"; reader: {reader}" if "spark" in reader else ""
 
     def _reads(self, source: SourceRange) -> str:
-        if self.strategy in ("load", "reconcile"):
+        if self.strategy in ("load", "reconcile", "overwrite"):
             return f"all of version {source.to_version}"
         after, until = source.epochs
         positions = f", positions of its epochs {after + 1} to {until}" if after < until else ""

@@ -9,6 +9,7 @@ from datetime import timedelta
 STEPS: Mapping[str, tuple[str, ...]] = {
     "incremental": ("plan", "compute", "gate", "ledger", "merge", "ledger"),
     "reconcile": ("plan", "compute", "gate", "ledger", "merge", "ledger"),
+    "overwrite": ("plan", "ledger", "overwrite", "gate", "ledger"),
     "load": ("plan", "check", "ledger", "load", "gate", "ledger"),
     "replay": ("plan", "compute", "gate", "ledger", "append", "ledger"),
     "accept": ("plan", "compute", "gate", "ledger", "ledger"),
@@ -23,8 +24,8 @@ An epoch without a net change skips `merge`. A resumed epoch is either a load or
 """
 
 ORDER = (
-    "plan", "check", "compute", "load", "gate", "ledger", "state", "changelog", "append", "merge", "verify", "validate",
-    "maintain",
+    "plan", "check", "compute", "load", "overwrite", "gate", "ledger", "state", "changelog", "append", "merge",
+    "verify", "validate", "maintain",
 )  # fmt: skip
 """All timed steps, in the order in which reports list their seconds."""
 

@@ -23,7 +23,8 @@ from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.publish import publish
 from pipelines.epochs.run import driver, recovery
 from pipelines.plan.decide import plan_open
-from pipelines.plan.values import Computed, EpochPlan, Idle, Request, Route, Staged, StreamInput
+from pipelines.plan.request import Request
+from pipelines.plan.values import Computed, EpochPlan, Idle, Route, Staged
 
 NAME = "result"
 
@@ -161,7 +162,7 @@ class FakeKind(Kind[Any]):
         if done >= self.news and not request.flush and request.backfill is None:
             plan = replace(plan, strategy="nothing", reason="no-changes: none", route=Idle())
         else:
-            plan = replace(plan, route=self.route, stream=StreamInput(more=done + 1 < self.news))
+            plan = replace(plan, route=self.route, more=done + 1 < self.news)
         return Prepared(plan, history, self._bound())
 
     def _planned(self) -> tuple[Write, ...]:

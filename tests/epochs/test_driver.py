@@ -17,7 +17,8 @@ from pipelines.epochs.run import driver
 from pipelines.epochs.run.driver import NEXT, run_join
 from pipelines.epochs.run.slices import BackfillOpen
 from pipelines.plan.decide import OF_STREAMS
-from pipelines.plan.values import Backfill, InPlace, Request, Sliced
+from pipelines.plan.request import Backfill, Request
+from pipelines.plan.values import InPlace, Sliced
 from pipelines.report import JoinReport
 from tests.cases import cases
 from tests.epochs.fakes import NAME, PARTS, FakeKind, FakeWorkspace, faked

@@ -14,7 +14,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.cli import main
 from pipelines.commands.run import run_joins
 from pipelines.epochs.run.slices import BackfillOpen
-from pipelines.plan.values import Backfill, WrongOptions
+from pipelines.plan.request import Backfill, WrongOptions
 from pipelines.report import JoinReport
 from pipelines.report.progress import Progress, SliceProgress
 from tests.cases import cases

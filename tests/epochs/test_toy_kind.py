@@ -22,7 +22,8 @@ from pipelines.epochs.kind import Kind, Prefetched
 from pipelines.epochs.run.driver import run_join
 from pipelines.epochs.views.prepare import prepare
 from pipelines.joins.difference import bag_difference, differing
-from pipelines.plan.values import Backfill, Computed, Request
+from pipelines.plan.request import Backfill, Request
+from pipelines.plan.values import Computed
 from pipelines.report import JoinReport
 from tests.lake import Lake
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyspark.sql import SparkSession
 
-from expectations.gate import gate_change_set, gate_loaded
+from expectations.gate import gate_change_set, gate_keys
 from lakehouse import limits
 from lakehouse.values.sqltext import Address
 from tests.lake import Lake
@@ -63,10 +63,13 @@ def _judge(lake: Lake, finding: str, rows: int) -> None:
         assert any(finding in found for found in verdict.findings), verdict.findings
 
 
-def test_a_loaded_result_needs_a_key_in_every_row_and_each_key_once(lake: Lake) -> None:
+def test_a_result_written_in_place_needs_a_key_in_every_row_and_each_key_once(lake: Lake) -> None:
     lake.create("t", "k INT, j STRING", "(1, 'a'), (1, 'b')")
     at = Address("t", lake.path("t"))
-    assert gate_loaded(lake.spark, at, 1, ["k", "j"]).passed
-    assert gate_loaded(lake.spark, at, 1, ["k"]).findings == ("one change per key: k (2 rows)",)
-    lake.sql("INSERT INTO {t} VALUES (2, NULL)", "t")
-    assert gate_loaded(lake.spark, at, 2, ["k", "j"]).findings == ("the key is present: j (1 rows)",)
+    wrong = "k IS NULL OR j IS NULL"
+    assert gate_keys(lake.spark, at, 1, ["k", "j"], wrong).passed
+    assert gate_keys(lake.spark, at, 1, ["k"], "k IS NULL").findings == ("one change per key: k (2 rows)",)
+    lake.sql("INSERT INTO {t} VALUES (2, NULL), (2, NULL), (2, NULL), (3, 'c')", "t")
+    one_each, absent = "one change per key: k, j (4 rows)", "a part of the key is present (4 rows)"
+    assert gate_keys(lake.spark, at, 2, ["k", "j"], wrong).findings == (one_each, absent)
+    assert gate_keys(lake.spark, at, 2, ["k", "j"], "k IS NULL").findings == ("one change per key: k, j (2 rows)",)

@@ -67,6 +67,30 @@ def facts(table: Table) -> dict[str, Any]:
     }
 
 
+def test_the_statistics_say_which_columns_have_no_null(lake: Lake) -> None:
+    """Unless they lack a column, or have it under another name; a null stays until its file is rewritten."""
+
+    def without_nulls(name: str) -> frozenset[str]:
+        found = find(Engine.of(lake.spark), Address(name, lake.path(name)))
+        assert found is not None
+        return found.without_nulls
+
+    lake.create("t", "k INT, v INT, `a.b` INT, s STRUCT<k: INT>", "(1, 1, 1, struct(1))")
+    assert without_nulls("t") == {"k", "v"}
+    lake.sql("INSERT INTO {t} VALUES (2, NULL, 2, NULL)", "t")
+    assert without_nulls("t") == {"k"}
+    lake.sql("DELETE FROM {t} WHERE k = 2", "t")
+    assert without_nulls("t") == {"k", "v"}
+    lake.create("few", "k INT, v INT", "(1, 1)", **{"dataSkippingNumIndexedCols": "1"})
+    assert without_nulls("few") == {"k"}
+    lake.create("none", "k INT", "(1)", **{"dataSkippingNumIndexedCols": "0"})
+    assert without_nulls("none") == frozenset()
+    lake.create("mapped", "k INT", "(1)", **{"columnMapping.mode": "name"})
+    assert without_nulls("mapped") == frozenset()
+    lake.create("empty", "k INT")
+    assert without_nulls("empty") <= {"k"}
+
+
 @pytest.mark.parametrize("kind", TABLES)
 def test_delta_rs_and_spark_find_the_same_table(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     columns, properties = TABLES[kind]

@@ -15,6 +15,7 @@ from pipelines.plan.cost import (
     INCREMENTAL,
     MARGIN,
     MARGIN_TO_CHANGE,
+    OVERWRITE,
     SMALL_EPOCH,
     Changed,
     Choice,
@@ -73,10 +74,22 @@ def test_more_work_is_never_estimated_to_take_less(volume: Volume) -> None:
         assert all(more[way].seconds >= taken[way].seconds > 0 for way in taken), name
 
 
-def test_few_changes_are_read_from_the_feeds_whatever_is_estimated() -> None:
-    dear = {INCREMENTAL: Estimate(1_000), FULL: Estimate(1)}
+@pytest.mark.parametrize(("way", "is_of_few"), [(FULL, False), (OVERWRITE, True)])
+def test_few_changes_are_never_reconciled_whatever_is_estimated(way: str, is_of_few: bool) -> None:
+    dear = {INCREMENTAL: Estimate(1_000), way: Estimate(1)}
     assert cheaper_in_full(MANY, dear, LOADED) != ""
-    assert cheaper_in_full(replace(MANY, changed_rows=SMALL_EPOCH), dear, LOADED) == ""
+    assert bool(cheaper_in_full(replace(MANY, changed_rows=SMALL_EPOCH), dear, LOADED)) == is_of_few
+
+
+def test_an_overwrite_is_estimated_by_the_size_of_the_tables_alone() -> None:
+    """So that it is the cheaper way for small tables and few changes, and the feeds are for large tables."""
+    few = replace(MANY, changed_rows=10, touched_rows=10)
+    assert choice(few, LOADED, OVERWRITE).estimates.keys() == {INCREMENTAL, OVERWRITE}
+    assert choice(few, LOADED, OVERWRITE).in_full.startswith(CHEAPER_IN_FULL)
+    assert choice(replace(few, bytes=10**9), LOADED, OVERWRITE).in_full == ""
+    more = replace(few, changed_rows=10**6, touched_rows=10**7)
+    assert estimated(more, LOADED, OVERWRITE)[OVERWRITE] == estimated(few, LOADED, OVERWRITE)[OVERWRITE]
+    assert estimated(more, LOADED)[FULL] != estimated(few, LOADED)[FULL]
 
 
 @cases(

@@ -39,7 +39,8 @@ from pipelines.joins.meaning import PRESENT, without_unmatched
 from pipelines.joins.watermarks import as_number
 from pipelines.language import STREAM_COLUMNS
 from pipelines.language.names import ALWAYS, HAS_VALUE, VERSION
-from pipelines.plan.values import APPENDED, Computed, Request
+from pipelines.plan.request import Request
+from pipelines.plan.values import APPENDED, Computed
 
 EPOCH, POSITION = STREAM_COLUMNS
 

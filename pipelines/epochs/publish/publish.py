@@ -12,21 +12,29 @@ from pyspark.sql import DataFrame, Observation
 
 from lakehouse import limits
 from lakehouse.errors.conditions import is_conflict
-from lakehouse.ledger.entries import COMMITTED, PUBLISHING, Entry
+from lakehouse.ledger.entries import ABANDONED, COMMITTED, PUBLISHING, Entry
 from lakehouse.publish.merge import ATTEMPTS, OPERATIONS, append, committed_counts, merge
-from lakehouse.publish.ownership import FENCED, check_owner
+from lakehouse.publish.ownership import FENCED, check_owner, run_of
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import RESULT_PART, Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
 from lakehouse.session.session import settings, small_query_settings
 from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.identity import identity_at
-from lakehouse.tables.table import Table, read, refresh
+from lakehouse.tables.table import Table, find, read, refresh
 from lakehouse.values.recorded import SourceVersions
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.sources import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.publish.open_epoch import another_run, broken, fence_of, is_open, is_still, run_write
+from pipelines.epochs.publish.open_epoch import (
+    another_run,
+    broken,
+    fence_of,
+    is_open,
+    is_still,
+    restore_table,
+    run_write,
+)
 from pipelines.plan.values import Computed
 from pipelines.report.progress import Stopwatch
 
@@ -263,6 +271,39 @@ def fence_off(workspace: Workspace, entry: Entry) -> bool:
         workspace.engine, refresh(workspace.engine, table), target.base_version, {entry.run_id}, entry.join
     )
     return not any(commit.metadata == fence.user_metadata for commit in commits)
+
+
+def abandon_overwrite(workspace: Workspace, entry: Entry, why: str) -> None:
+    """
+    Take an overwrite in place back, and record that its epoch is abandoned.
+
+    Raises:
+        AnotherRun: Another run finished the epoch meanwhile.
+        CannotContinue: Delta cannot restore the version.
+    """
+    if not is_open(workspace, entry):
+        raise another_run(entry)
+    take_back(workspace, entry)
+    workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
+
+
+def take_back(workspace: Workspace, entry: Entry) -> None:
+    """
+    Restore the rows that a result had before an overwrite in place, which no run can write any more.
+
+    A table that was dropped or replaced is left as it is.
+    """
+    table = find(workspace.engine, entry.result.address)
+    if table is not None and table.id == entry.result.id and not fence_off(workspace, entry):
+        restore_table(workspace, entry, entry.result)
+
+
+def is_taken_back(workspace: Workspace, entry: Entry) -> bool:
+    """Return whether an overwrite in place was taken back, by a run that could not record it."""
+    table = is_still(workspace, entry.result, entry.join, feed=False)
+    commits = check_owner(workspace.engine, table, entry.result.base_version, {entry.run_id}, entry.join)
+    ours = [commit for commit in commits if run_of(commit) == entry.run_id]
+    return bool(ours) and ours[-1].operation == "RESTORE"
 
 
 def _check_number(workspace: Workspace, entry: Entry, write: Write, version: int, number: int | None) -> None:

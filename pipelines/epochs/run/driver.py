@@ -45,7 +45,8 @@ from pipelines.epochs.publish.open_epoch import application
 from pipelines.epochs.publish.publish import publish, publishing_entry
 from pipelines.epochs.run.recovery import finish_open
 from pipelines.epochs.run.slices import backfill_in_slices, refuse_open, resume_slices
-from pipelines.plan.values import EpochPlan, Idle, InPlace, Request, Resume, Sliced, Staged
+from pipelines.plan.request import Request
+from pipelines.plan.values import EpochPlan, Idle, InPlace, Resume, Sliced
 from pipelines.report import JoinReport, joined_reports, versions_after
 from pipelines.report.facts import in_seconds
 from pipelines.report.progress import SILENT, Progress, Stopwatch
@@ -165,11 +166,11 @@ def _epochs(
     while True:
         _begin(request, progress, prepared.plan, prepared.epoch.rows_read)
         yield _run(kind, prepared.epoch, request, watch, progress)
-        if not prepared.plan.stream.more:
+        if not prepared.plan.more:
             return
         watch = Stopwatch(lambda step: progress.step(kind.name, step))
         prepared = _prepare(kind, further, watch)
-        if not isinstance(prepared.plan.route, Staged):  # another run was faster, or the other commits are held back
+        if isinstance(prepared.plan.route, Idle | Resume):  # another run was faster, or the other commits are held back
             return
 
 

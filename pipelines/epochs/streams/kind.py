@@ -33,7 +33,8 @@ from pipelines.epochs.streams.source_progress import last_position, source_kind
 from pipelines.joins.changelog import BACKFILL as BACKFILL_CAUSE
 from pipelines.language import STREAM_COLUMNS
 from pipelines.plan.decide import OF_STREAMS
-from pipelines.plan.values import Computed, Request, Resume
+from pipelines.plan.request import Request
+from pipelines.plan.values import Computed, Resume
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 

@@ -114,7 +114,7 @@ def _prepare_next(
         plan = replace(plan, reason="held-back: the new rows are later than rows that other inputs have yet to process")
     check_result(workspace, name, bound, result, history, backfill=False)
     size = sum(_bytes(workspace, bound.table(index), plan) for index in _indexes(bound))
-    plan = replace(plan, stream=StreamInput(last.clocks, size, more=more))
+    plan = replace(plan, stream=StreamInput(last.clocks, size), more=more)
     if bound.state is not None:
         state = checked_state(workspace, bound, last, history, found.beside)
         plan = replace(plan, stream=replace(plan.stream, buffered_bytes=state.size))
@@ -256,7 +256,7 @@ def plan_flush(prepared: Prepared[BoundJoin]) -> Prepared[BoundJoin]:
         reason="flush: the user flushed all buffered rows",
         sources=tuple(map(SourceRange.nothing_after, last.sources)),
         route=Staged(),
-        stream=replace(prepared.plan.stream, clocks=last.clocks, more=False),
+        stream=replace(prepared.plan.stream, clocks=last.clocks),
     )
     return replace(prepared, plan=plan)
 

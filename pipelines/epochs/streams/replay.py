@@ -40,7 +40,8 @@ from pipelines.epochs.streams.source_progress import source_kind
 from pipelines.joins.difference import bag_difference
 from pipelines.language import STREAM_COLUMNS
 from pipelines.plan.decide import check_definition
-from pipelines.plan.values import APPENDED, Computed, Decision, EpochPlan, SourceRange, Strategy, StreamInput
+from pipelines.plan.request import Decision
+from pipelines.plan.values import APPENDED, Computed, EpochPlan, SourceRange, Strategy, StreamInput
 
 EPOCH, POSITION = STREAM_COLUMNS
 BEGINNINGS = ("load", "reset", "accept")

@@ -21,6 +21,7 @@ from pipelines.epochs.kind import Kind
 from pipelines.epochs.sources.failing_rows import row_failed
 from pipelines.epochs.views.compute import compute_changes
 from pipelines.epochs.views.load import load, resume_load
+from pipelines.epochs.views.overwrite import overwrite, resume_overwrite
 from pipelines.epochs.views.partial_backfill import plan_subset, subset_of
 from pipelines.epochs.views.prepare import prepare, prepare_around
 from pipelines.epochs.views.quick_verify import verify_quickly
@@ -37,7 +38,8 @@ from pipelines.epochs.views.verify import verify_tables
 from pipelines.joins.changelog import changelog_schema
 from pipelines.language import Condition
 from pipelines.plan.decide import check_definition
-from pipelines.plan.values import Backfill, Computed, InPlace, Request, Resume, Route, Sliced, Staged
+from pipelines.plan.request import Backfill, Request
+from pipelines.plan.values import Computed, InPlace, Resume, Route, Sliced, Staged
 from pipelines.report import JoinReport
 from pipelines.report.progress import Stopwatch
 
@@ -47,8 +49,9 @@ class ViewKind(Kind[BoundJoin]):
     """
     A join whose result is always the join of its sources.
 
-    Its first load is written in place; any other epoch stages a change set, which is merged into the result, and the
-    rows of its changelog. An epoch whose feeds cannot be read is computed in full, and stages what differs.
+    Its first load is written in place, and so is an epoch in full of a join that asks for no exact change feed. Any
+    other epoch stages a change set, which is merged into the result, and the rows of its changelog. An epoch whose
+    feeds cannot be read is computed in full.
     """
 
     shape: ClassVar[Shape]
@@ -142,11 +145,13 @@ class ViewKind(Kind[BoundJoin]):
 
     def load(self, epoch: Epoch[BoundJoin], watch: Stopwatch) -> Entry:
         """See `Kind.load`."""
-        return load(self.workspace, epoch, self.shape, watch)
+        run = load if epoch.plan.result.is_new else overwrite
+        return run(self.workspace, epoch, self.shape, watch)
 
     def resume_load(self, entry: Entry, watch: Stopwatch) -> Entry | None:
         """See `Kind.resume_load`."""
-        return resume_load(self.workspace, entry, self.shape, watch)
+        resume = resume_load if entry.result.is_new else resume_overwrite
+        return resume(self.workspace, entry, self.shape, watch)
 
     def at_recorded(self, entry: Entry) -> BoundJoin:
         """See `Kind.at_recorded`."""

@@ -1,7 +1,7 @@
 """Plan one epoch of a join of tables."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 
 from lakehouse.errors.errors import FeedUnavailable, PastRowFailed, SchemaBroken
 from lakehouse.ledger.entries import JoinHistory
@@ -13,6 +13,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch, Prepared
 from pipelines.epochs.preflight import (
     NO_GAPS,
+    Preflight,
     check_changelog,
     check_result,
     look,
@@ -21,9 +22,10 @@ from pipelines.epochs.preflight import (
     target_of,
     used_columns,
 )
-from pipelines.plan.cost import Changed, Volume, choice, fan_out_seen
-from pipelines.plan.decide import plan_epoch, plan_open
-from pipelines.plan.values import SourceFacts
+from pipelines.epochs.views.bounded import within_bounds
+from pipelines.plan.cost import FULL, INCREMENTAL, OVERWRITE, Changed, Volume, choice, fan_out_seen
+from pipelines.plan.decide import overwriting, plan_epoch, plan_open
+from pipelines.plan.values import EpochPlan, SourceFacts
 
 
 def prepare(
@@ -49,31 +51,62 @@ def prepare(
     history, bound, result = found.history, found.bound, found.result
     if bound is None:
         return Prepared(plan_open(name, history, backfill=backfill), history, None)
-    used = used_columns(bound, result)
-    named = (*((table.address.label, table) for table in bound.sources), *bound.logs.items())
-    facts = [
-        source_facts(workspace, name, table, history, used, backfill=backfill, gap=gaps.get(source, ""))
-        for source, table in named
-    ]
-    plan = plan_epoch(
-        name,
-        bound.definition,
-        workspace.file.joins[name].refresh,
-        history,
-        facts,
-        Merge(target_of(bound.result, result), RESULT_PART),
-        changelog=None if bound.changelog is None else Append(target_of(bound.changelog, found.beside), CHANGELOG_PART),
-        backfill=backfill,
-        redefined=seen_changes(bound, result, history),
-        cost=choice(_volume(bound, facts, result, history), history),
-    )
+    planning = _Planning(workspace, found, gaps, backfill=backfill)
+    plan = planning.plan(bound)
+    if plan.strategy == INCREMENTAL and history.committed is not None:
+        part = within_bounds(workspace, bound, history.committed)
+        if part is not bound:
+            bound, plan = part, replace(planning.plan(part, is_part=True), more=True)
     if found.beside is not None:
         check_changelog(workspace, bound, found.beside, history, backfill=backfill)
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=backfill)
-        if plan.strategy == "reconcile":
+        if plan.strategy == FULL:
             plan = replace(plan, properties=_lacking_properties(bound, result))
     return Prepared(plan, history, bound)
+
+
+@dataclass(frozen=True)
+class _Planning:
+    """What the next epoch is planned from, up to whichever versions of the sources."""
+
+    workspace: Workspace
+    found: Preflight[BoundJoin]
+    gaps: Mapping[str, str]
+    _: KW_ONLY
+    backfill: bool
+
+    def plan(self, bound: BoundJoin, *, is_part: bool = False) -> EpochPlan:
+        """Plan the epoch up to the pinned versions; a part of the new commits is read from the feeds."""
+        history, result, name = self.found.history, self.found.result, bound.join.name
+        options, beside = self.workspace.file.joins[name], self.found.beside
+        overwrites = options.feed == "any" and not self.backfill
+        facts = self._facts(bound)
+        cost = choice(_volume(bound, facts, result, history), history, in_full=OVERWRITE if overwrites else FULL)
+        plan = plan_epoch(
+            name,
+            bound.definition,
+            options.refresh,
+            history,
+            facts,
+            Merge(target_of(bound.result, result), RESULT_PART),
+            changelog=None if bound.changelog is None else Append(target_of(bound.changelog, beside), CHANGELOG_PART),
+            backfill=self.backfill,
+            redefined=seen_changes(bound, result, history),
+            cost=replace(cost, in_full="") if is_part else cost,
+        )
+        return overwriting(plan) if overwrites and plan.strategy == FULL else plan
+
+    def _facts(self, bound: BoundJoin) -> list[SourceFacts]:
+        """Gather what has happened to the sources, then to the changelogs of the joins among them."""
+        name, history, used = bound.join.name, self.found.history, used_columns(bound, self.found.result)
+        named = (*((table.address.label, table) for table in bound.sources), *bound.logs.items())
+        return [
+            source_facts(
+                self.workspace, name, table, history, used, backfill=self.backfill, gap=self.gaps.get(source, "")
+            )
+            for source, table in named
+        ]
 
 
 def _volume(
@@ -125,7 +158,7 @@ def prepare_around(
     sources = [*(table.address.label for table in bound.sources), *bound.logs]
     why = dict.fromkeys([error.where] if error.where in sources else sources, error.found or error.problem)
     again = prepare(workspace, name, gaps=why)
-    if again.plan.strategy != "reconcile":
+    if again.plan.strategy not in (FULL, OVERWRITE):
         raise error
     if isinstance(error, PastRowFailed):
         return replace(again, plan=replace(again.plan, reason=f"past-row-failed: {error.problem}"))

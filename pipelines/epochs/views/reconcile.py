@@ -216,14 +216,28 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
     return without_key
 
 
+def count_keyless(workspace: Workspace, bound: BoundJoin) -> int:
+    """Return the number of rows of the sources without a key; keys that occur twice are not searched for."""
+    items = [bound.join.inputs[bound.join.places(source)[0]] for source in bound.join.sources]
+    return sum(_without_key(workspace, table, item) for table, item in zip(bound.sources, items, strict=True))
+
+
+def _without_key(workspace: Workspace, table: Table, item: Input) -> int:
+    """Return the number of rows of a source without a key; it is not read if its statistics rule such rows out."""
+    is_newest = bool(table.commits) and table.version >= table.commits[0].version
+    if is_newest and table.without_nulls >= set(item.key):  # the statistics are those of the newest version
+        return 0
+    rows = read_rows(workspace.spark, table, table.version)
+    return rows.where(null_key(item.key, may_be_absent=item.may_be_absent)).count()
+
+
 def _find_unusable(workspace: Workspace, join: str, table: Table, item: Input) -> tuple[int, list[Duplicate]]:
     """Return the number of rows of a source without a key, and examples of keys that it has more than once."""
     key, absent = item.key, item.may_be_absent
     rows = read_rows(workspace.spark, table, table.version)
     is_newest = not table.commits or table.version >= table.commits[0].version
     with (reading_whole if is_newest else reading)(join, table.address.label):
-        # No file is read if the statistics of the table rule out null keys.
-        number = rows.where(null_key(key, may_be_absent=absent)).count()
+        number = _without_key(workspace, table, item)
         return number, duplicates_in_table(rows, key, may_be_absent=absent)
 
 

@@ -28,6 +28,7 @@ from pipelines.language.file.options import (
     NONE,
     Choice,
     Expectations,
+    Feed,
     Lateness,
     Name,
     OnFailedGate,
@@ -151,12 +152,17 @@ class Join(Block):
     `auto`: from the change feeds; in full if a feed has a gap, or if that is estimated to take less time.
     `incremental`: never in full. `full`: always.
     """
+    feed: Annotated[Feed, Choice] = "exact"
+    """
+    For a join of tables: what the change feed of the result holds. `exact`: only rows that differ. `any`: an epoch that
+    is computed in full overwrites the result, so that its feed also holds rows that do not differ.
+    """
     max_versions: Annotated[StrictInt, Field(ge=1)] | None = None
-    """For a join with a stream: the maximum commits of each source in one epoch. A run may take several epochs."""
+    """The maximum commits of each source that one epoch reads from the feeds. A run may take several epochs."""
     max_bytes: Annotated[StrictInt, Field(ge=1)] | None = None
     """
-    For a join with a stream: the maximum size of new files of each source in one epoch, in bytes. An epoch takes at
-    least one commit.
+    The maximum size of new files of each source that one epoch reads from the feeds, in bytes. An epoch takes at least
+    one commit.
     """
     max_buffered_rows: Annotated[StrictInt, Field(ge=1)] | None = None
     """

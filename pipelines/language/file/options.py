@@ -33,6 +33,7 @@ ALL, NONE = "all", "none"
 SourceKind = Literal["table", "global_table", "stream", "changelog"]
 Semantics = Literal["strict", "kafka", "kafka-0.10.2", "kafka-0.10.0"]
 Refresh = Literal["auto", "incremental", "full"]
+Feed = Literal["exact", "any"]
 OnFailedGate = Literal["fail", "warn"]
 OnRecreatedSource = Literal["fail", "reconcile"]
 

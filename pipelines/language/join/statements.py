@@ -19,6 +19,9 @@ from pipelines.language.statement.outputs import is_ordered_by_column, produced,
 from pipelines.language.statement.parse import examine, examine_select, read_inputs, sql_path
 from pipelines.language.statement.statement import Produced, Results, Side, Sources, Statement
 
+BOUNDS = ("max_versions", "max_bytes")
+"""The options that bound what an epoch takes of each source."""
+
 Parts = dict[str, dict[str, Join]]
 """For each join whose statement is split, the joins that it becomes, the join itself last."""
 
@@ -54,6 +57,8 @@ def check_statements(
     results: dict[str, Produced | None] = dict.fromkeys(joins)
     faults: list[Fault] = []
     parts: Parts = {}
+    elsewhere: dict[str, list[str]] = {}
+    logged = {name for name, join in joins.items() if mapping(join).get("changelog") is True}
     for name in found.order:
         sql, semantics = statements[name], _semantics(joins[name])
         examined = _examined(name, sql, sources, results)
@@ -65,11 +70,19 @@ def check_statements(
         line_of = partial(document.line_of_row, ("joins", name, "sql"))
         faults += faults_of(objections, sql_path(name), sql, line_of)
         faults += _clashes(examined.names, sources or {}, joins, document)
+        for statement in examined.statements:
+            if statement.reads_stream:
+                logged.add(name)  # it reads the changelogs of the joins behind it
+            else:
+                of_others = (side for side in statement.sides if side.source in joins or side.kind == "changelog")
+                elsewhere[name] = list(dict.fromkeys(side.source for side in of_others))
         join = _join(joins[name])
         if join is not None:
             becomes = {one.name: _part(join, one, name) if examined.is_split else join for one in examined.statements}
             faults += _misfits(join, examined, becomes, sources or {}, document)
             parts |= {name: becomes} if examined.is_split else {}
+    keeping = logged.union(*map(found.behind, logged))
+    faults += [*_unlike_readers(found.reads, joins, document), *_uncut(elsewhere, keeping, joins, document)]
     return faults, parts
 
 
@@ -220,9 +233,49 @@ def _unlike_window(statement: Statement, said: str) -> Iterator[Objection]:
 
 def split_misfits(join: Join) -> Iterator[tuple[str, Misfit]]:
     """Yield the options that a statement of several streams does not support: the limits of epochs."""
-    for option in ("max_versions", "max_bytes"):
+    for option in BOUNDS:
         if getattr(join, option) is not None:
             yield option, Misfit(f"`{option}` with a statement of several streams is not yet supported", "leave it out")
+
+
+def _unlike_any_feed(statement: Statement, join: Join) -> Iterator[tuple[str, Misfit]]:
+    """Yield the objections to a feed that also holds rows that do not differ."""
+    if statement.reads_stream:
+        problem = "`feed: any` allows a join of tables to overwrite its result, but a join with a stream only appends"
+        yield "feed", Misfit(problem, "leave it out")
+    elif join.changelog:
+        yield "feed", Misfit("`feed: any` with a changelog, which needs each change", "leave one of them out")
+    elif join.refresh == "incremental":
+        problem = "`feed: any` allows an epoch in full to overwrite the result, but `refresh: incremental` forbids it"
+        yield "feed", Misfit(problem, "leave one of them out")
+
+
+def _unlike_readers(
+    reads: Mapping[str, Collection[str]], joins: Mapping[str, Any], document: Document
+) -> Iterator[Fault]:
+    """Yield a fault for each join without an exact feed whose result another join of the file reads."""
+    for name, join in joins.items():
+        readers = [reader for reader, read in reads.items() if name in read]
+        if readers and mapping(join).get("feed") == "any":
+            where = ("joins", name, "feed")
+            problem = f"`feed: any`, but {', '.join(f'`{reader}`' for reader in readers)} reads the feed of this result"
+            yield Fault(dotted(where), problem, "leave it out: the feed is exact then", document.line(where))
+
+
+def _uncut(
+    timed_elsewhere: Mapping[str, Sequence[str]], keeping: Collection[str], joins: Mapping[str, Any], document: Document
+) -> Iterator[Fault]:
+    """Yield a fault for each bound of a join with a changelog whose inputs have changes that are older than commits."""
+    for name, inputs in timed_elsewhere.items():
+        for option in BOUNDS if inputs and name in keeping else ():
+            if mapping(joins[name]).get(option) is not None:
+                where = ("joins", name, option)
+                problem = (
+                    f"`{option}` cuts epochs by commit times, but this join keeps a changelog, and the changes of "
+                    f"{', '.join(inputs)} are in it by the times of the commits that caused them"
+                )
+                hint = "leave it out; a join keeps a changelog if it, or a join that reads it, asks for one"
+                yield Fault(dotted(where), problem, hint, document.line(where))
 
 
 def stream_misfits(statement: Statement, join: Join, sources: Sources) -> Iterator[tuple[str, Misfit]]:
@@ -231,17 +284,15 @@ def stream_misfits(statement: Statement, join: Join, sources: Sources) -> Iterat
     if join.max_buffered_rows is not None and not statement.is_windowed:
         problem = "`max_buffered_rows` limits the buffered rows of a join of two streams"
         yield "max_buffered_rows", Misfit(problem, "leave it out: this join buffers no rows")
+    if join.feed == "any":
+        yield from _unlike_any_feed(statement, join)
     if not statement.reads_stream:
-        for option in ("max_versions", "max_bytes"):
-            if getattr(join, option) is not None:
-                problem = f"`{option}` limits the epochs of a join with a stream, but this is a join of tables"
-                yield option, Misfit(problem, "leave it out: an epoch of tables takes all new changes")
         ordered = [name for name, source in timed.items() if source and source.kind == "table" and source.order_by]
         if join.changelog and ordered:
             problem = f"`order_by` of {', '.join(ordered)} orders joins with a stream, but commits order a changelog"
             yield "changelog", Misfit(problem, "leave out `order_by` or the changelog")
         return
-    bounded = next((option for option in ("max_versions", "max_bytes") if getattr(join, option) is not None), None)
+    bounded = next((option for option in BOUNDS if getattr(join, option) is not None), None)
     if bounded is not None:
         uncut = [name for name, source in timed.items() if source is None or source.kind == "changelog"]
         if uncut:

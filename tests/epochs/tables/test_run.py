@@ -21,7 +21,7 @@ from pipelines.commands.history import history_of
 from pipelines.commands.published import BadRange
 from pipelines.commands.status import status_of
 from pipelines.epochs.tables.kind import TablesKind
-from pipelines.plan.values import WrongOptions
+from pipelines.plan.request import WrongOptions
 from tests.lake import JOIN, Lake, only
 
 LOADED = [(1, "a", None), (2, "b", "x"), (3, "c", "y")]

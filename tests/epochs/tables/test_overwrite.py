@@ -1,0 +1,181 @@
+"""A join without an exact change feed: an epoch in full overwrites its result, and leaves the old table or the new."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NoReturn
+
+import pytest
+
+from lakehouse.errors.errors import AnotherRun, DefinitionChanged, DuplicateKey, GateFailed
+from lakehouse.ledger.entries import ABANDONED, COMMITTED
+from pipelines import Pipeline
+from pipelines.epochs.publish import publish
+from pipelines.epochs.views import overwrite
+from pipelines.plan import cost
+from tests.killing import Killed, killed, recorded_writes
+from tests.lake import JOIN, Lake, only
+
+PAIRS = "SELECT l.k, r.w, l.v, r.n FROM left l FULL JOIN right r ON l.v = r.n"
+RANGE = "expect_column_values_to_be_between"
+
+
+def loaded(lake: Lake, **options: Any) -> Pipeline:
+    """Load a result of three rows, then change both tables, so that the new result has four."""
+    lake.create("left", "k INT, v INT", "(1, 1), (2, 2), (3, 3)")
+    lake.create("right", "k INT, w INT", "(1, 10), (4, 40)")
+    pipeline = lake.pipeline(**{"feed": "any", "refresh": "full", **options})
+    pipeline.run(lake.spark)
+    lake.sql("UPDATE {right} SET w = 11 WHERE k = 1")
+    lake.sql("INSERT INTO {left} VALUES (4, 4)")
+    return pipeline
+
+
+OLD = [(1, 1, 10), (2, 2, None), (3, 3, None)]
+NEW = [(1, 1, 11), (2, 2, None), (3, 3, None), (4, 4, 40)]
+
+
+@pytest.mark.fast
+def test_an_epoch_in_full_overwrites_the_result_and_says_so(lake: Lake) -> None:
+    pipeline = loaded(lake)
+    base = lake.version()
+    report = only(pipeline.run(lake.spark))
+    assert lake.rows() == NEW
+    assert report.strategy == "overwrite"
+    assert report.reason.endswith("; overwrites the result, so that the change feed of this epoch is not exact")
+    assert dict(report.counts) == {"null_keys": 0, "deleted": 3, "inserted": 4}
+    assert lake.version() == base + 1, "one commit"
+    assert lake.feed_counts("result", base + 1) == {"delete": 3, "insert": 4}
+    assert only(pipeline.run(lake.spark)).outcome == "nothing"
+    assert only(pipeline.verify(lake.spark, quick=True)).outcome == only(pipeline.verify(lake.spark)).outcome == "done"
+
+
+def test_the_epochs_around_an_overwrite_go_on_from_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little has changed, and an overwrite is cheaper all the same; feeds and a backfill go on from it."""
+    pipeline = loaded(lake, refresh="auto")
+    monkeypatch.setattr(cost, "MARGIN_TO_CHANGE", 1000)
+    assert only(pipeline.run(lake.spark)).strategy == "incremental"
+    lake.sql("DELETE FROM {left} WHERE k = 4")
+    monkeypatch.setattr(cost, "MARGIN_TO_CHANGE", 0)
+    report = only(pipeline.run(lake.spark))
+    assert (report.strategy, report.reason.partition(":")[0]) == ("overwrite", cost.CHEAPER_IN_FULL)
+    assert report.estimates.keys() == {"incremental", "overwrite"}
+    monkeypatch.setattr(cost, "MARGIN", 1000)
+    lake.sql("UPDATE {left} SET v = 20 WHERE k = 2")
+    base = lake.version()
+    assert only(pipeline.run(lake.spark)).strategy == "incremental"
+    assert [change for change, _ in lake.feed(base)] == ["update_postimage", "update_preimage"]
+    lake.sql("DELETE FROM {right}")
+    base = lake.version()
+    assert only(pipeline.backfill(lake.spark)).strategy == "reconcile"
+    assert [change for change, _ in lake.feed(base)] == ["update_postimage", "update_preimage"]
+    assert lake.rows() == [(1, 1, None), (2, 20, None), (3, 3, None)]
+
+
+def test_a_feed_with_a_gap_leads_to_an_overwrite(lake: Lake) -> None:
+    pipeline = loaded(lake, refresh="auto")
+    lake.sql("ALTER TABLE {left} SET TBLPROPERTIES (delta.enableChangeDataFeed = false)")
+    lake.sql("DELETE FROM {left} WHERE k = 3")
+    lake.sql("ALTER TABLE {left} SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    report = only(pipeline.run(lake.spark))
+    assert (report.strategy, report.reason.partition(":")[0]) == ("overwrite", "feed-gap")
+    assert lake.rows() == [row for row in NEW if row[0] != 3]
+
+
+@pytest.mark.parametrize("rows", [("(7, 5)", "(5, 5)"), ("(1, 5), (2, 5), (3, 6)", "(1, 5), (2, 5), (3, 7)")])
+def test_pairs_are_overwritten_too(lake: Lake, rows: tuple[str, str]) -> None:
+    """Rows that match many rows, or none, whose part of the key is then null."""
+    lake.create("left", "k INT, v INT", rows[0])
+    lake.create("right", "w INT, n INT", rows[1])
+    pipeline = lake.pipeline(PAIRS, {"left": "k", "right": "w"}, feed="any", refresh="full")
+    pipeline.run(lake.spark)
+    lake.sql("INSERT INTO {right} VALUES (9, 5), (8, 9)")
+    assert only(pipeline.run(lake.spark)).strategy == "overwrite"
+    assert lake.rows() == sorted(
+        map(tuple, lake.sql(PAIRS.replace("left l", "{left} l").replace("right r", "{right} r"))), key=repr
+    )
+    assert only(pipeline.verify(lake.spark)).outcome == "done"
+
+
+def test_a_run_that_is_killed_leaves_the_old_table_or_the_new(lake: Lake) -> None:
+    """At every write, before and after it; the next run finishes the epoch in one commit."""
+    loaded(lake)
+    with recorded_writes() as writes:
+        copied(lake, "whole").run(lake.spark)
+    of_epoch = ["ledger: publishing epoch 2 of result", "load result", "ledger: committed epoch 2 of result"]
+    of_run = [write for write in writes if write not in of_epoch]
+    assert writes == [*of_run[:-1], *of_epoch, *of_run[-1:]]
+    for write in of_epoch:
+        for moment in ("before", "after"):
+            left = lake.copy(lake.folder.with_name(f"{lake.folder.name}-{of_epoch.index(write)}-{moment}"))
+            pipeline = Pipeline.load(left.file)
+            with killed(write, moment):
+                pipeline.run(lake.spark)
+            is_written = write == of_epoch[2] or (write, moment) == (of_epoch[1], "after")
+            assert left.rows() == (NEW if is_written else OLD), (write, moment)
+            pipeline.run(lake.spark)
+            assert left.rows() == NEW
+            assert [row["step"] for row in left.ledger()].count(COMMITTED) == 2
+            assert left.version() == lake.version() + 1
+            assert only(pipeline.run(lake.spark)).outcome == "nothing"
+
+
+def copied(lake: Lake, name: str) -> Pipeline:
+    return Pipeline.load(lake.copy(lake.folder.with_name(f"{lake.folder.name}-{name}")).file)
+
+
+@pytest.mark.parametrize("moment", ["", "before", "after"])
+def test_an_overwrite_that_fails_its_gate_is_taken_back(lake: Lake, moment: str) -> None:
+    """Also by a run that is killed around the RESTORE; once the source is mended, the next run goes on."""
+    pipeline = loaded(lake)
+    base = lake.version()
+    lake.sql("INSERT INTO {left} VALUES (1, 100)")
+    if moment:
+        with killed("restore", moment):
+            pipeline.run(lake.spark)
+        assert len(lake.rows()) == (5 if moment == "before" else 3)
+    with pytest.raises(DuplicateKey, match="left"):
+        pipeline.run(lake.spark)
+    assert lake.rows() == OLD
+    assert lake.ledger()[-1]["step"] == ABANDONED
+    assert lake.ledger()[-1]["message"].endswith("one change per key: k (2 rows)")
+    lake.sql("DELETE FROM {left} WHERE v = 100")
+    assert only(pipeline.run(lake.spark)).strategy == "overwrite"
+    assert lake.rows() == NEW
+    assert lake.version() > base
+    assert only(pipeline.verify(lake.spark)).outcome == "done"
+
+
+def test_your_own_expectations_are_judged_before_an_overwrite_stays(lake: Lake) -> None:
+    pipeline = loaded(lake, expectations=[{RANGE: {"column": "w", "max_value": 30}}])
+    with pytest.raises(GateFailed, match="has its earlier rows again") as failed:
+        pipeline.run(lake.spark)
+    assert "expectations" in failed.value.hint
+    assert lake.rows() == OLD
+    lake.sql("DELETE FROM {right} WHERE k = 4")
+    pipeline.run(lake.spark)
+    assert lake.rows() == [*NEW[:3], (4, 4, None)]
+
+
+def test_a_run_that_wakes_up_late_overwrites_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run with another definition abandons the open overwrite, and uses up the transaction of the one that sleeps."""
+    pipeline = loaded(lake)
+    sleeping: list[Callable[[], object]] = []
+
+    def asleep(*given: Any, **options: Any) -> NoReturn:
+        sleeping.append(partial(publish.append_rows, *given, **options))
+        raise Killed
+
+    monkeypatch.setattr(overwrite, "append_rows", asleep)
+    with pytest.raises(Killed):
+        pipeline.run(lake.spark)
+    monkeypatch.undo()
+    with pytest.raises(DefinitionChanged):
+        lake.pipeline(f"{JOIN} WHERE l.k > 1", feed="any", refresh="full").run(lake.spark)
+    assert lake.ledger()[-1]["step"] == ABANDONED
+    monkeypatch.setattr(publish, "is_open", lambda *_: True)
+    with pytest.raises(AnotherRun):
+        sleeping[0]()
+    assert lake.rows() == OLD
+    monkeypatch.undo()
+    assert only(pipeline.run(lake.spark)).strategy == "overwrite"
+    assert lake.rows() == NEW
