@@ -40,6 +40,9 @@ FURTHER = {
     "diamond": "SELECT r.id, r.w, b.kind FROM result r JOIN beside b ON r.id = b.id",
     "top": "SELECT d.id, d.kind, c.w FROM diamond d LEFT JOIN chained c ON d.id = c.id",
 }
+OPTIONS = {"both": {"feed": "any"}, "top": {"max_versions": 2}}
+"""One join is overwritten where that is cheaper, another takes its commits in several epochs."""
+
 KEYS = 30
 
 
@@ -49,7 +52,8 @@ def prepare(lake: Lake) -> None:
         rows = (f"({key}{f', {key * 7 % KEYS}' * width})" for key in range(0, KEYS, 2))
         lake.create(name, columns, ", ".join(rows))
     sources = {"orders": "id", "customers": "k", "kinds": "k"}
-    lake.pipeline(RESULT, sources, further=FURTHER, changelog=True)
+    further = {name: {"sql": sql, **OPTIONS.get(name, {})} for name, sql in FURTHER.items()}
+    lake.pipeline(RESULT, sources, further=further, changelog=True)
 
 
 def _of_cuts(lake: Lake) -> int:

@@ -26,7 +26,7 @@ from lakehouse import limits
 from lakehouse.tables.table import read
 from lakehouse.values.checksums import checksum_of
 from lakehouse.values.compare import comparable, is_exact
-from lakehouse.values.net_changes import all_or_any_null, null_key
+from lakehouse.values.net_changes import all_or_any_null, has_repeated_keys, null_key
 from lakehouse.values.sqltext import Address, quote, row_struct
 
 
@@ -72,14 +72,19 @@ def gate_loaded(
     return Verdict(verdict.findings + of_all_keys)
 
 
-def gate_keys(spark: SparkSession, result: Address, version: int, key: Sequence[str], keyless: str) -> Verdict:
+def gate_keys(
+    spark: SparkSession, result: Address, version: int, key: Sequence[str], keyless: str, *, may_be_absent: bool = False
+) -> Verdict:
     """
     Check all keys of a version of a result: each occurs once, and no row has a wrong key.
 
     Args:
         keyless: The SQL condition of a row with a wrong key.
+        may_be_absent: Whether a right key may have nulls.
     """
     rows = read(spark, result, version)
+    if not has_repeated_keys(rows, key, may_be_absent=may_be_absent):
+        rows = rows.where(keyless)  # the rows that are left to judge, for which Delta seldom reads a file
     lines = rows.selectExpr(f"{own_key(key)} AS key", f"{keyless} AS {KEYLESS}")
     types, conditions = [rows.schema[name].dataType for name in key], {KEYLESS: KEYLESS}
     return judge_lines(lines, key, types, conditions, KEY_RULES, are_many=True, may_be_absent=True)

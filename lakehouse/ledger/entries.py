@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal
 
 from lakehouse.publish import writes
-from lakehouse.publish.writes import AppendInPlace, Overwrite, TargetVersions, Write
+from lakehouse.publish.writes import AppendInPlace, OverwriteInPlace, TargetVersions, Write
 from lakehouse.values.recorded import Checksum, Estimate, Slice, SourceVersions
 
 PUBLISHING: Literal["publishing"] = "publishing"
@@ -23,8 +23,8 @@ Step = Literal["publishing", "committed", "rejected", "refused", "abandoned", "b
 CLOSING = (COMMITTED, ABANDONED)
 ATTEMPTS = (REJECTED, REFUSED)
 """The steps of attempts that published nothing; they use up no number."""
-REJECTED_IN_PLACE = "rejected by its gate: "
-"""The start of the message of an epoch in place that was abandoned because its gate failed; the findings follow."""
+REJECTED_LOAD = "rejected by its gate: "
+"""The start of the message of a load that was abandoned because its gate failed; the findings follow."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,14 @@ class Entry:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the rows of the result are in no stage, but computed where they are appended."""
-        return any(isinstance(write, AppendInPlace) and not write.is_empty for write in self.writes)
+        """Whether the rows of the result are in no stage, but computed where they are written."""
+        in_place = (write for write in self.writes if isinstance(write, AppendInPlace | OverwriteInPlace))
+        return any(not write.is_empty for write in in_place)
 
     @property
     def overwrites_in_place(self) -> bool:
-        """Whether all rows of the result are computed where they replace the rows before them."""
-        return bool(self.writes) and isinstance(self.writes[-1], Overwrite) and not self.stage
+        """Whether all rows of the result are replaced where they are computed."""
+        return any(isinstance(write, OverwriteInPlace) for write in self.writes)
 
     def with_versions(self, targets: Sequence[TargetVersions]) -> "Entry":
         """Return the step with other versions of the tables that it writes, in their order."""
@@ -214,13 +215,9 @@ class JoinHistory:
         return -1 if last is None else last.sources[0].to_version
 
     def run_ids(self, *, with_abandoned: bool = False) -> set[str]:
-        """
-        Return the recent runs whose commits are lakejoin's own, if wanted also those of abandoned epochs.
-
-        An overwrite in place is abandoned by restoring the table, so that its commits change nothing.
-        """
+        """Return the recent runs whose commits are lakejoin's own, if wanted also those of abandoned epochs."""
         steps = CLOSING if with_abandoned else (COMMITTED,)
-        return {e.run_id for e in self.recent if e.step in steps or (e.step == ABANDONED and e.overwrites_in_place)}
+        return {e.run_id for e in self.recent if e.step in steps}
 
 
 def _version(target: TargetVersions) -> int:

@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.entries import Entry, StreamPosition
 from lakehouse.ledger.runs import CutSource, Run, RunResult
-from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
+from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, OverwriteInPlace, TargetVersions, Write
 from lakehouse.values.recorded import Checksum, CommitIdentity, Estimate, Slice, SourceVersions, UsedColumn, utc
 from lakehouse.values.sqltext import Address
 
@@ -238,8 +238,8 @@ def _write(row: Mapping[str, Any], target: TargetVersions) -> Write:
         return Merge(target, part, row["inserted"], row["updated"], row["deleted"], distinguishing)
     if mode == Overwrite.mode:
         return Overwrite(target, part, row["rows"], row["deleted"], has_images=row["has_images"])
-    appends = {kind.mode: kind for kind in (Append, AppendInPlace)}
-    return appends[mode](target, part, row["rows"])
+    of_rows = {kind.mode: kind for kind in (Append, AppendInPlace, OverwriteInPlace)}
+    return of_rows[mode](target, part, row["rows"])
 
 
 def row_of_run(run: Run, storage: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from lakehouse.values.recorded import UNKNOWN, CommitIdentity
 from lakehouse.values.sqltext import Address
 
 Part = Literal["result", "changelog", "state"]
-Mode = Literal["merge", "append", "append in place", "overwrite"]
+Mode = Literal["merge", "append", "append in place", "overwrite", "overwrite in place"]
 RESULT_PART: Part = "result"
 CHANGELOG_PART: Part = "changelog"
 STATE_PART: Part = "state"
@@ -126,7 +126,19 @@ class Overwrite(_Rows):
         return False
 
 
-Write = Merge | Append | AppendInPlace | Overwrite
+@dataclass(frozen=True)
+class OverwriteInPlace(_Rows):
+    """Rows replace all rows of a table where they are computed; their number is known once they are written."""
+
+    mode: ClassVar[Mode] = "overwrite in place"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has to be written; no rows replace all rows, too."""
+        return False
+
+
+Write = Merge | Append | AppendInPlace | Overwrite | OverwriteInPlace
 
 
 def target_of_part(writes: Sequence[Write], part: Part) -> TargetVersions | None:

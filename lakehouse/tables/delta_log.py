@@ -147,13 +147,12 @@ class Log:
         """The columns that have no null in any file, by the statistics of all files."""
         if self.properties.get("delta.columnMapping.mode", "none") != "none":
             return frozenset()  # the statistics have other names
-        names = [field.name for field in self.schema if "." not in field.name]
-        counted = {name: f"null_count.{name}" for name in names if f"null_count.{name}" in self._files.column_names}
-        return frozenset(name for name, column in counted.items() if not any(self._nulls(column)))
+        import pyarrow.compute
 
-    def _nulls(self, column: str) -> list[int]:
-        """Return the number of nulls in each file, at least 1 if its statistics lack it."""
-        return [1 if number is None else number for number in self._files[column].to_pylist()]
+        columns = {f"null_count.{field.name}": field.name for field in self.schema if "." not in field.name}
+        counts = {name: self._files[name] for name in columns if name in self._files.column_names}
+        known = {name: column for name, column in counts.items() if not column.null_count}
+        return frozenset(columns[name] for name, column in known.items() if not pyarrow.compute.sum(column).as_py())
 
     @cached_property
     def _files(self) -> Any:

@@ -47,8 +47,8 @@ class Table:
         location: Its folder, as a URI.
         reader: What read its log: `delta-rs`, or `spark` with the reason.
         rows: About how many rows its files hold, if their statistics say it and delta-rs read its log.
-        without_nulls: Columns that have no null in any file of the newest version, if their statistics say it and
-            delta-rs read its log.
+        without_nulls: Columns that have no null in any file, if their statistics say it and delta-rs read its log;
+            `counted_at` is the version of these files.
     """
 
     address: Address
@@ -64,6 +64,7 @@ class Table:
     reader: str = ""
     rows: int | None = None
     without_nulls: frozenset[str] = frozenset()
+    counted_at: int | None = None
 
     @property
     def says_nullable_key(self) -> bool:
@@ -73,8 +74,11 @@ class Table:
     @property
     def nullable_key(self) -> tuple[str, ...]:
         """The key of a result of lakejoin of whose rows some lack a part of it; empty for any other table."""
-        if not self.says_nullable_key:
-            return ()
+        return self.key if self.says_nullable_key else ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The key of a result of lakejoin by its properties; `LakejoinError` if they do not name it."""
         written = self.properties.get(KEY, "")
         with suppress(ValueError):
             key = json.loads(written)
@@ -135,6 +139,7 @@ def _of_log(address: Address, log: Log) -> Table:
         reader=DELTA_RS,
         rows=log.rows,
         without_nulls=log.without_nulls,
+        counted_at=log.version,
     )
 
 

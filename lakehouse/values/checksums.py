@@ -41,6 +41,16 @@ _WHOLE = {
 """The checksum of whole rows: aggregates over their hashes, as SQL by name."""
 
 
+def whole_facts(columns: Sequence[StructField]) -> dict[str, str]:
+    """
+    Return the number of whole rows and, if their table has one, the rest of its checksum, as aggregates over the rows:
+    SQL by the name of a field of `Checksum`.
+    """
+    if not has_checksum(columns):
+        return {"rows": _WHOLE["rows"]}
+    return {name: sql.replace(NEW_HASH, row_hash(columns)) for name, sql in _WHOLE.items()}
+
+
 def row_hash(columns: Sequence[StructField], prefix: str = "") -> str:
     """
     Write the SQL of a row's hash (bigint): the same for rows that are equal under `<=>`, column by column.

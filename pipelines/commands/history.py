@@ -12,7 +12,7 @@ from lakehouse.ledger.entries import (
     PUBLISHING,
     REFUSED,
     REJECTED,
-    REJECTED_IN_PLACE,
+    REJECTED_LOAD,
     Entry,
     JoinHistory,
 )
@@ -95,7 +95,7 @@ def _gate(entry: Entry) -> GateStatus | None:
     if entry.step == COMMITTED or (entry.step == PUBLISHING and entry.strategy != "load"):
         warned = "; ".join(entry.message.splitlines())
         return GateStatus(passed=True, epoch=entry.epoch, at=entry.at, findings=warned)
-    if entry.step == REJECTED or (entry.step == ABANDONED and entry.message.startswith(REJECTED_IN_PLACE)):
-        findings = entry.message.removeprefix(REJECTED_IN_PLACE)
+    if entry.step == REJECTED or (entry.step == ABANDONED and entry.message.startswith(REJECTED_LOAD)):
+        findings = entry.message.removeprefix(REJECTED_LOAD)
         return GateStatus(passed=False, epoch=entry.epoch, at=entry.at, findings=findings)
     return None

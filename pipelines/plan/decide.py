@@ -19,13 +19,12 @@ from lakehouse.errors.errors import (
     SourceRecreated,
 )
 from lakehouse.ledger.entries import JoinHistory
-from lakehouse.publish.writes import RESULT_PART, Overwrite, TargetVersions, Write
+from lakehouse.publish.writes import RESULT_PART, OverwriteInPlace, TargetVersions, Write
 from lakehouse.values.recorded import SourceVersions
 from pipelines.plan.cost import CHEAPER_IN_FULL, Choice
 from pipelines.plan.values import (
     EpochPlan,
     Idle,
-    InPlace,
     Redefined,
     Refresh,
     Resume,
@@ -45,6 +44,9 @@ RECONCILE_KTABLE = (
 
 CHANGES, REFRESH_FULL = "changes", "refresh-full"
 """The codes of the reasons of an epoch from the feeds, and of one in full because the file asks for it."""
+
+NOT_EXACT = "; overwrites the result, so that the change feed of this epoch is not exact"
+"""The end of the reason of an epoch that overwrites its result."""
 
 UNKNOWN_COST = Choice()
 
@@ -190,9 +192,9 @@ def plan_epoch(
 
 def overwriting(plan: EpochPlan) -> EpochPlan:
     """Return a plan in full that overwrites its result instead of merging what differs: its feed is not exact."""
-    reason = f"{plan.reason}; overwrites the result, so that the change feed of this epoch is not exact"
-    writes = (Overwrite(plan.result, RESULT_PART),)
-    return replace(plan, strategy="overwrite", reason=reason, route=InPlace(), writes=writes)
+    reason = f"{plan.reason}{NOT_EXACT}"
+    writes = (OverwriteInPlace(plan.result, RESULT_PART),)
+    return replace(plan, strategy="overwrite", reason=reason, writes=writes)
 
 
 def _with_estimates(plan: EpochPlan, cost: Choice) -> EpochPlan:

@@ -51,8 +51,8 @@ class JoinReport(Facts):
     epoch: int = 0
     """The number of the epoch; the number of the next epoch if the strategy is nothing."""
     strategy: str = ""
-    """nothing, resume, load, incremental, reconcile, verify, validate or maintain; for a join with a stream also
-    replay, accept, reset or flush; empty for an error."""
+    """nothing, resume, load, incremental, reconcile, overwrite, verify, validate or maintain; for a join with a stream
+    also replay, accept, reset or flush; empty for an error."""
     reason: str = ""
     """The reason for this strategy, or for skipping the join: a stable code, a colon, and a description. For verify and
     validate: what was examined."""
@@ -93,6 +93,8 @@ class JoinReport(Facts):
             message = self.error.message.removeprefix(f"{self.join}: ")
             return "\n".join([f"{self.join}: FAILED  {message}", *(f"  {line}" for line in self.details)])
         lines = [f"{self.join}: {self._headline()}"]
+        if self.strategy in ("reconcile", "overwrite") and not self.reason.startswith("backfill"):
+            lines.append(f"  {self.reason}")
         if BUFFERED in self.counts:
             lines += list(self._buffered())
         elif self.counts.get("null_keys"):
@@ -186,7 +188,8 @@ class PlanReport(Facts):
     epoch: int
     """The number of the epoch."""
     strategy: Strategy
-    """nothing, resume, load, incremental or reconcile; for a join with a stream also replay, accept or reset."""
+    """nothing, resume, load, incremental, reconcile or overwrite; for a join with a stream also replay, accept or
+    reset."""
     reason: str
     """The reason for this strategy: a stable code, a colon, and a description."""
     sources: tuple[SourceRange, ...]

@@ -9,7 +9,7 @@ from datetime import timedelta
 STEPS: Mapping[str, tuple[str, ...]] = {
     "incremental": ("plan", "compute", "gate", "ledger", "merge", "ledger"),
     "reconcile": ("plan", "compute", "gate", "ledger", "merge", "ledger"),
-    "overwrite": ("plan", "ledger", "overwrite", "gate", "ledger"),
+    "overwrite": ("plan", "compute", "gate", "ledger", "overwrite", "gate", "ledger"),
     "load": ("plan", "check", "ledger", "load", "gate", "ledger"),
     "replay": ("plan", "compute", "gate", "ledger", "append", "ledger"),
     "accept": ("plan", "compute", "gate", "ledger", "ledger"),

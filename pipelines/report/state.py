@@ -143,7 +143,7 @@ class EpochReport(Facts):
     run_id: str
     """The id of the run."""
     strategy: str
-    """load, incremental or reconcile."""
+    """load, incremental, reconcile or overwrite."""
     reason: str
     """The reason for this strategy: a stable code, a colon, and a description."""
     sources: tuple[SourceVersions, ...]

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.types import StructType
 
 from expectations.validation import Verdict
-from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, REJECTED_IN_PLACE
+from lakehouse.ledger.entries import ABANDONED, BROKEN, COMMITTED, PUBLISHING, REJECTED, REJECTED_LOAD
 from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.table import CHANGE_FEED, Table
 from lakehouse.values.recorded import FILE_RETENTION, SourceVersions
@@ -122,7 +122,7 @@ def test_the_last_gate_is_that_of_the_highest_epoch_and_there_of_the_newest_atte
     assert gate(entry(1, PUBLISHING)) is None
     load = [entry(1, PUBLISHING, 0), entry(1, COMMITTED, 1)]
     assert gate(*load) == (True, 1, "")
-    assert gate(entry(1, PUBLISHING), entry(1, ABANDONED, 1, message=REJECTED_IN_PLACE + "two rows")) == (
+    assert gate(entry(1, PUBLISHING), entry(1, ABANDONED, 1, message=REJECTED_LOAD + "two rows")) == (
         False, 1, "two rows",
     )  # fmt: skip
     assert gate(*load, entry(2, REJECTED, 2, message="two rows")) == (False, 2, "two rows")

@@ -20,8 +20,7 @@ from lakehouse.ledger.entries import ABANDONED, BROKEN, Entry
 from lakehouse.publish.merge import Fence
 from lakehouse.publish.ownership import check_history, check_owner
 from lakehouse.publish.writes import TargetVersions
-from lakehouse.session.session import settings
-from lakehouse.tables.creation import drop, restore
+from lakehouse.tables.creation import drop
 from lakehouse.tables.table import CHANGE_FEED, Table, find, get
 from pipelines.binding.workspace import Workspace
 
@@ -42,30 +41,6 @@ def abandon_load(workspace: Workspace, entry: Entry, why: str) -> None:
     """
     _drop(workspace, entry)
     workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
-
-
-def restore_table(workspace: Workspace, entry: Entry, target: TargetVersions) -> None:
-    """
-    Restore a table to its version before an abandoned epoch; leave a dropped or replaced table as it is.
-
-    Raises:
-        CannotContinue: Delta cannot restore the version.
-    """
-    table = find(workspace.engine, target.address)
-    if table is not None and table.id == target.id and table.version > target.base_version:
-        options = {"spark.databricks.delta.commitInfo.userMetadata": entry.run_id}
-        try:
-            with settings(workspace.spark, options):
-                restore(workspace.spark, table, target.base_version)
-        except Exception as error:
-            if not is_of_spark(error):
-                raise
-            raise CannotContinue(
-                target.address.label,
-                f"the table cannot be restored to version {target.base_version}, its last before the abandoned epoch",
-                found=first_line(error),
-                hint=f"run `lakejoin backfill --reset --select {entry.join}` to recreate it and the result",
-            ) from error
 
 
 def fence_of(workspace: Workspace, entry: Entry) -> Fence:

@@ -7,34 +7,40 @@ Everything is read from the ledger's *publishing* row and the stage, so that any
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 
+from expectations.gate import gate_keys
 from lakehouse import limits
-from lakehouse.errors.conditions import is_conflict
-from lakehouse.ledger.entries import ABANDONED, COMMITTED, PUBLISHING, Entry
+from lakehouse.errors.conditions import is_conflict, reading
+from lakehouse.ledger.entries import COMMITTED, PUBLISHING, Entry
 from lakehouse.publish.merge import ATTEMPTS, OPERATIONS, append, committed_counts, merge
-from lakehouse.publish.ownership import FENCED, check_owner, run_of
-from lakehouse.publish.stage import Stage
-from lakehouse.publish.writes import RESULT_PART, Append, AppendInPlace, Merge, Overwrite, TargetVersions, Write
+from lakehouse.publish.ownership import FENCED, check_owner
+from lakehouse.publish.stage import Deferred, Stage
+from lakehouse.publish.writes import (
+    RESULT_PART,
+    Append,
+    AppendInPlace,
+    Merge,
+    Overwrite,
+    OverwriteInPlace,
+    TargetVersions,
+    Write,
+    with_rows,
+)
 from lakehouse.session.session import settings, small_query_settings
 from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.identity import identity_at
-from lakehouse.tables.table import Table, find, read, refresh
-from lakehouse.values.recorded import SourceVersions
+from lakehouse.tables.table import Table, get, read, refresh
+from lakehouse.values.checksums import has_checksum, whole_facts
+from lakehouse.values.net_changes import null_key
+from lakehouse.values.recorded import Checksum, SourceVersions
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.sources import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.publish.open_epoch import (
-    another_run,
-    broken,
-    fence_of,
-    is_open,
-    is_still,
-    restore_table,
-    run_write,
-)
+from pipelines.epochs.publish.open_epoch import another_run, broken, fence_of, is_open, is_still, run_write
 from pipelines.plan.values import Computed
 from pipelines.report.progress import Stopwatch
 
@@ -78,7 +84,42 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch, stage: Stage |
         ForeignWriter: A foreign write changed the result since the epoch was computed.
         AnotherRun: Another run finished the epoch meanwhile.
     """
-    return close(workspace, entry.with_versions(write_staged(workspace, entry, watch, stage)), watch)
+    stage = stage or Stage(entry.stage)
+    entry = entry.with_versions(write_staged(workspace, entry, watch, stage))
+    if entry.overwrites_in_place:
+        entry = _judged(workspace, entry, watch, stage.deferred.get(RESULT_PART))
+    return close(workspace, entry, watch)
+
+
+def _judged(workspace: Workspace, entry: Entry, watch: Stopwatch, written: Deferred | None) -> Entry:
+    """
+    Run the gate of keys on a result that was overwritten in place, and return the row with its counts and checksum.
+
+    Raises:
+        BrokenEpoch: A key occurs twice or is absent, though no source has such a key; the ledger records this, too.
+    """
+    spark, target = workspace.spark, entry.result
+    table = get(workspace.engine, target.address)
+    assert target.version is not None
+    rows = read(spark, target.address, target.version)
+    with watch.step("gate"):
+        key, absent = table.key, table.says_nullable_key
+        keyless = null_key(key, may_be_absent=absent)
+        verdict = gate_keys(spark, target.address, target.version, key, keyless, may_be_absent=absent)
+    if not verdict.passed:
+        raise broken(workspace, entry, "each key once", "; ".join(verdict.findings))
+    found = dict(written.found) if written is not None else {}
+    columns = list(rows.schema)
+    with watch.step("checksum"):
+        if not found:  # an earlier run has written them, or in several attempts
+            found = (
+                rows.selectExpr(*(f"{sql} AS {name}" for name, sql in whole_facts(columns).items()))
+                .collect()[0]
+                .asDict()
+            )
+    checksum = Checksum(**found) if has_checksum(columns) else None
+    write = with_rows(entry.writes[-1], found["rows"])
+    return replace(entry, counts={**entry.counts, "inserted": found["rows"]}, writes=(write,), checksum=checksum)
 
 
 def write_staged(
@@ -104,7 +145,7 @@ def _step(write: Write) -> str:
     """Return the name of the step that writes a table, under which its seconds are recorded."""
     if write.part != RESULT_PART:
         return write.part
-    return "merge" if isinstance(write, Merge) else "append"
+    return "merge" if isinstance(write, Merge) else "overwrite" if isinstance(write, OverwriteInPlace) else "append"
 
 
 def _check_result(workspace: Workspace, entry: Entry) -> None:
@@ -123,6 +164,8 @@ def _write(workspace: Workspace, entry: Entry, write: Write, stage: Stage) -> in
             return append_staged(workspace, entry, write, stage)
         case AppendInPlace():
             return append_in_place(workspace, entry, write, stage)
+        case OverwriteInPlace():
+            return overwrite_in_place(workspace, entry, write, stage)
 
 
 def _merge(workspace: Workspace, entry: Entry, write: Merge) -> int:
@@ -252,6 +295,29 @@ def append_in_place(workspace: Workspace, entry: Entry, write: AppendInPlace, st
     return version
 
 
+def overwrite_in_place(workspace: Workspace, entry: Entry, write: OverwriteInPlace, stage: Stage) -> int:
+    """Compute the rows of a deferred part where they replace all rows of a table; note its facts if all are known."""
+    deferred, observations = stage.deferred.get(write.part), list[Observation]()
+
+    def rows() -> DataFrame:
+        assert deferred is not None, "an epoch in place whose rows are not written is abandoned"
+        frame, observation = deferred.observed()
+        observations.append(observation)
+        return frame
+
+    def overwritten() -> tuple[int, int | None, Mapping[str, Any]]:
+        with reading(entry.join):
+            version, number = append_rows(workspace, entry, write.target, rows, overwrite=True)
+        # Spark may compute no row of an empty result.
+        return version, number, dict(observations[0].get) if len(observations) == 1 and number else {}
+
+    version, number, found = run_write(workspace, entry, write.target, overwritten)
+    if deferred is not None and found:
+        _check_number(workspace, entry, with_rows(write, found["rows"]), version, number)
+        stage.deferred[write.part] = replace(deferred, found=found)
+    return version
+
+
 def fence_off(workspace: Workspace, entry: Entry) -> bool:
     """
     Keep a run that may still be alive from appending the rows of an open epoch, by a commit without rows.
@@ -271,39 +337,6 @@ def fence_off(workspace: Workspace, entry: Entry) -> bool:
         workspace.engine, refresh(workspace.engine, table), target.base_version, {entry.run_id}, entry.join
     )
     return not any(commit.metadata == fence.user_metadata for commit in commits)
-
-
-def abandon_overwrite(workspace: Workspace, entry: Entry, why: str) -> None:
-    """
-    Take an overwrite in place back, and record that its epoch is abandoned.
-
-    Raises:
-        AnotherRun: Another run finished the epoch meanwhile.
-        CannotContinue: Delta cannot restore the version.
-    """
-    if not is_open(workspace, entry):
-        raise another_run(entry)
-    take_back(workspace, entry)
-    workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
-
-
-def take_back(workspace: Workspace, entry: Entry) -> None:
-    """
-    Restore the rows that a result had before an overwrite in place, which no run can write any more.
-
-    A table that was dropped or replaced is left as it is.
-    """
-    table = find(workspace.engine, entry.result.address)
-    if table is not None and table.id == entry.result.id and not fence_off(workspace, entry):
-        restore_table(workspace, entry, entry.result)
-
-
-def is_taken_back(workspace: Workspace, entry: Entry) -> bool:
-    """Return whether an overwrite in place was taken back, by a run that could not record it."""
-    table = is_still(workspace, entry.result, entry.join, feed=False)
-    commits = check_owner(workspace.engine, table, entry.result.base_version, {entry.run_id}, entry.join)
-    ours = [commit for commit in commits if run_of(commit) == entry.run_id]
-    return bool(ours) and ours[-1].operation == "RESTORE"
 
 
 def _check_number(workspace: Workspace, entry: Entry, write: Write, version: int, number: int | None) -> None:

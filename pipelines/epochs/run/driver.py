@@ -221,7 +221,8 @@ def run_epoch(kind: Kind[Any], epoch: Epoch[Any], watch: Stopwatch) -> JoinRepor
             prefetched = executor.submit(kind.prefetch, epoch)
         entry = publishing_entry(epoch, run_id, stage.path, computed)
         most = max(map(staged_rows, entry.writes))
-        with settings(workspace.spark, NOT_ADAPTIVE if most <= limits.CHANGES_VIA_DRIVER else {}):
+        is_small = most <= limits.CHANGES_VIA_DRIVER and not entry.overwrites_in_place
+        with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
             entry = _gate(kind, epoch, stage, entry, watch, prefetched)
             return report_on(publish(workspace, entry, watch, stage), watch, plan.strategy, notes_on(epoch.bound))
 

@@ -10,17 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lakehouse.errors.conditions import first_line
+from lakehouse.errors.conditions import first_line, is_of_spark
 from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, DefinitionChanged, LakejoinError, Remedy
 from lakehouse.ledger.entries import ABANDONED, Entry, JoinHistory
 from lakehouse.publish.ownership import run_of
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import TargetVersions
+from lakehouse.session.session import settings
+from lakehouse.tables.creation import restore
 from lakehouse.tables.table import commits_since, find
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.kind import Kind
-from pipelines.epochs.publish.open_epoch import abandon_load, another_run, is_open, is_still, restore_table
-from pipelines.epochs.publish.publish import abandon_overwrite, fence_off, publish, take_back
+from pipelines.epochs.publish.open_epoch import abandon_load, another_run, is_open, is_still
+from pipelines.epochs.publish.publish import fence_off, publish
 from pipelines.report.progress import Stopwatch
 
 log = logging.getLogger(__name__)
@@ -62,12 +64,12 @@ def _finish(kind: Kind[Any], entry: Entry, watch: Stopwatch) -> Entry | None:
     """Finish an open epoch; return None if it was abandoned, because its rows are in no stage and in no table."""
     workspace = kind.workspace
     refuse_elsewhere(workspace, entry)
-    if entry.result.is_new or entry.overwrites_in_place:
+    if entry.result.is_new:
         try:
             return kind.resume_load(entry, watch)
         except DefinitionChanged as error:
-            log.warning("%s: the interrupted epoch is abandoned: %s", entry.join, error.problem)
-            (abandon_load if entry.result.is_new else abandon_overwrite)(workspace, entry, error.problem)
+            log.warning("%s: the interrupted load is abandoned: %s", entry.join, error.problem)
+            abandon_load(workspace, entry, error.problem)
             return None
     if entry.is_in_place and not _has_written(workspace, entry) and fence_off(workspace, entry):
         abandon(workspace, entry, "its rows were in no stage, and nothing was written; the next epoch computes them")
@@ -102,20 +104,18 @@ def abandon(workspace: Workspace, entry: Entry, why: str, *, keeps_state: bool =
     """
     Abandon an open epoch, with the reason for the ledger; the backfill that follows corrects what it has written.
 
-    With `keeps_state` the buffered rows are restored, because the next epoch starts from them; a result that was
-    overwritten in place is restored, too. Tables and stages of another lake stay untouched.
+    With `keeps_state` the buffered rows are restored, because the next epoch starts from them. Tables and stages of
+    another lake stay untouched.
 
     Raises:
         AnotherRun: Another run finished the epoch meanwhile.
-        CannotContinue: The buffered rows or the result cannot be restored.
+        CannotContinue: The buffered rows cannot be restored.
     """
     if not is_open(workspace, entry):
         raise another_run(entry)
     state = entry.state if keeps_state else None
     if state is not None and not state.is_new and _is_here(workspace, state):
         restore_table(workspace, entry, state)
-    if entry.overwrites_in_place and _is_here(workspace, entry.result):
-        take_back(workspace, entry)
     workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
     if _is_own_stage(workspace, entry):
         Stage(entry.stage).delete()
@@ -157,3 +157,27 @@ def refuse_elsewhere(workspace: Workspace, entry: Entry) -> None:
             found=", ".join(others),
             hint=Remedy("{abandon} and leaves these alone", entry.join),
         )
+
+
+def restore_table(workspace: Workspace, entry: Entry, target: TargetVersions) -> None:
+    """
+    Restore a table to its version before an abandoned epoch; leave a dropped or replaced table as it is.
+
+    Raises:
+        CannotContinue: Delta cannot restore the version.
+    """
+    table = find(workspace.engine, target.address)
+    if table is not None and table.id == target.id and table.version > target.base_version:
+        options = {"spark.databricks.delta.commitInfo.userMetadata": entry.run_id}
+        try:
+            with settings(workspace.spark, options):
+                restore(workspace.spark, table, target.base_version)
+        except Exception as error:
+            if not is_of_spark(error):
+                raise
+            raise CannotContinue(
+                target.address.label,
+                f"the table cannot be restored to version {target.base_version}, its last before the abandoned epoch",
+                found=first_line(error),
+                hint=f"run `lakejoin backfill --reset --select {entry.join}` to recreate it and the result",
+            ) from error

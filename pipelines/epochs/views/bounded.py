@@ -17,8 +17,8 @@ def within_bounds(workspace: Workspace, bound: BoundJoin, last: Entry) -> BoundJ
     Pin the sources of a join to the versions up to which its next epoch reads them: the join itself if that is all.
 
     The new commits of all sources are cut at one place of their order, like those of streams. An epoch does not end at
-    a version that Delta no longer reads, because its commit is older than the retention of removed files: it takes as
-    many commits more as the bounds allow, until it ends at another one.
+    a version that Delta no longer reads, because its commit is older than the retention of removed files: it takes
+    commits within bounds twice as large, again and again, until it ends at another one.
     """
     options = workspace.file.joins[bound.join.name]
     if options.max_versions is None and options.max_bytes is None:
@@ -30,8 +30,8 @@ def within_bounds(workspace: Workspace, bound: BoundJoin, last: Entry) -> BoundJ
     for place, (name, table) in enumerate(tables.items()):
         commits = tuple(map(arrival, with_data(workspace, table, recorded[name])))
         new.append(NewCommits(name=name, place=place, recorded=recorded[name], newest=table.version, commits=commits))
-    for times in count(1):
-        bounds = (None if most is None else most * times for most in (options.max_versions, options.max_bytes))
+    for doubled in count():
+        bounds = (None if most is None else most * 2**doubled for most in (options.max_versions, options.max_bytes))
         cut = find_cut(new, *bounds)
         pinned = {name: replace(table, version=cut.versions[name]) for name, table in tables.items()}
         if not cut.more:

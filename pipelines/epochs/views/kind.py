@@ -21,7 +21,7 @@ from pipelines.epochs.kind import Kind
 from pipelines.epochs.sources.failing_rows import row_failed
 from pipelines.epochs.views.compute import compute_changes
 from pipelines.epochs.views.load import load, resume_load
-from pipelines.epochs.views.overwrite import overwrite, resume_overwrite
+from pipelines.epochs.views.overwrite import compute_overwrite
 from pipelines.epochs.views.partial_backfill import plan_subset, subset_of
 from pipelines.epochs.views.prepare import prepare, prepare_around
 from pipelines.epochs.views.quick_verify import verify_quickly
@@ -134,6 +134,8 @@ class ViewKind(Kind[BoundJoin]):
         """See `Kind.compute`."""
         if epoch.plan.strategy == "incremental":
             return compute_changes(self.workspace, epoch, stage, self.shape)
+        if epoch.plan.strategy == "overwrite":
+            return compute_overwrite(self.workspace, epoch, stage)
         return compute_reconciliation(self.workspace, epoch, stage, self.shape, subset_of(self.workspace, epoch))
 
     def count(self, epoch: Epoch[BoundJoin], stage: Stage) -> dict[str, int]:
@@ -145,13 +147,11 @@ class ViewKind(Kind[BoundJoin]):
 
     def load(self, epoch: Epoch[BoundJoin], watch: Stopwatch) -> Entry:
         """See `Kind.load`."""
-        run = load if epoch.plan.result.is_new else overwrite
-        return run(self.workspace, epoch, self.shape, watch)
+        return load(self.workspace, epoch, self.shape, watch)
 
     def resume_load(self, entry: Entry, watch: Stopwatch) -> Entry | None:
         """See `Kind.resume_load`."""
-        resume = resume_load if entry.result.is_new else resume_overwrite
-        return resume(self.workspace, entry, self.shape, watch)
+        return resume_load(self.workspace, entry, self.shape, watch)
 
     def at_recorded(self, entry: Entry) -> BoundJoin:
         """See `Kind.at_recorded`."""

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from expectations.validation import Verdict, import_in_background
 from lakehouse.errors.conditions import is_about_a_row, reading, value_error
 from lakehouse.errors.errors import AnotherRun, FeedUnavailable, GateFailed, SourceRecreated
-from lakehouse.ledger.entries import REJECTED_IN_PLACE, Entry
+from lakehouse.ledger.entries import REJECTED_LOAD, Entry
 from lakehouse.publish.merge import append, committed_counts
 from lakehouse.publish.ownership import check_owner
 from lakehouse.publish.writes import CHANGELOG_PART, RESULT_PART, Append, TargetVersions
@@ -105,7 +105,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, shape: Shape, entry: Ent
             verdict, warned = gate_of_yours(workspace, entry.join, loaded)
     if not verdict.passed:
         message = "; ".join(verdict.findings)
-        abandon_load(workspace, entry, f"{REJECTED_IN_PLACE}{message}")
+        abandon_load(workspace, entry, f"{REJECTED_LOAD}{message}")
         raise GateFailed(entry.join, "the loaded result did not pass its gate and was dropped", found=message)
     found = committed_counts(engine, table, commit)
     counts = {**entry.counts, "inserted": 0, **(found or {})}
@@ -116,7 +116,7 @@ def _write_load(workspace: Workspace, bound: BoundJoin, shape: Shape, entry: Ent
         writes.insert(0, Append(changelog, CHANGELOG_PART, counts["changelog"]))
     with watch.step("checksum"):
         observed = watched if found is not None and found["inserted"] else None  # Spark may compute no empty result
-        checksum = checksum_of_written(workspace, bound, commit.version, observed, counts["inserted"])
+        checksum = _checksum(workspace, bound, commit.version, observed, counts["inserted"])
     entry = replace(entry, counts=counts, writes=tuple(writes), message="\n".join(warned.findings), checksum=checksum)
     return close(workspace, entry, watch)
 
@@ -139,8 +139,8 @@ def _write_rows(workspace: Workspace, bound: BoundJoin, entry: Entry, *, is_cut:
     return watched if is_written else None
 
 
-def checksum_of_written(
-    workspace: Workspace, bound: BoundJoin, version: int, observed: Watched | None, number: int | None
+def _checksum(
+    workspace: Workspace, bound: BoundJoin, version: int, observed: Watched | None, number: int
 ) -> Checksum | None:
     """Return the checksum of the result: as observed while its rows were written, or computed from the table."""
     found = observed.checksum if observed is not None and has_checksum(list(bound.columns)) else None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
+from expectations.catalogue import of_rows
 from lakehouse.errors.errors import FeedUnavailable, PastRowFailed, SchemaBroken
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.writes import CHANGELOG_PART, RESULT_PART, Append, Merge
@@ -24,7 +25,7 @@ from pipelines.epochs.preflight import (
 )
 from pipelines.epochs.views.bounded import within_bounds
 from pipelines.plan.cost import FULL, INCREMENTAL, OVERWRITE, Changed, Volume, choice, fan_out_seen
-from pipelines.plan.decide import overwriting, plan_epoch, plan_open
+from pipelines.plan.decide import NOT_EXACT, overwriting, plan_epoch, plan_open
 from pipelines.plan.values import EpochPlan, SourceFacts
 
 
@@ -61,7 +62,7 @@ def prepare(
         check_changelog(workspace, bound, found.beside, history, backfill=backfill)
     if result is not None:
         check_result(workspace, name, bound, result, history, backfill=backfill)
-        if plan.strategy == FULL:
+        if plan.strategy in (FULL, OVERWRITE):
             plan = replace(plan, properties=_lacking_properties(bound, result))
     return Prepared(plan, history, bound)
 
@@ -80,7 +81,8 @@ class _Planning:
         """Plan the epoch up to the pinned versions; a part of the new commits is read from the feeds."""
         history, result, name = self.found.history, self.found.result, bound.join.name
         options, beside = self.workspace.file.joins[name], self.found.beside
-        overwrites = options.feed == "any" and not self.backfill
+        # Your own expectations judge staged rows.
+        overwrites = options.feed == "any" and not self.backfill and not of_rows(options.expectations)
         facts = self._facts(bound)
         cost = choice(_volume(bound, facts, result, history), history, in_full=OVERWRITE if overwrites else FULL)
         plan = plan_epoch(
@@ -161,5 +163,6 @@ def prepare_around(
     if again.plan.strategy not in (FULL, OVERWRITE):
         raise error
     if isinstance(error, PastRowFailed):
-        return replace(again, plan=replace(again.plan, reason=f"past-row-failed: {error.problem}"))
+        not_exact = NOT_EXACT if again.plan.strategy == OVERWRITE else ""
+        return replace(again, plan=replace(again.plan, reason=f"past-row-failed: {error.problem}{not_exact}"))
     return again

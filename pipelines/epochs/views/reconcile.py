@@ -216,16 +216,9 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
     return without_key
 
 
-def count_keyless(workspace: Workspace, bound: BoundJoin) -> int:
-    """Return the number of rows of the sources without a key; keys that occur twice are not searched for."""
-    items = [bound.join.inputs[bound.join.places(source)[0]] for source in bound.join.sources]
-    return sum(_without_key(workspace, table, item) for table, item in zip(bound.sources, items, strict=True))
-
-
 def _without_key(workspace: Workspace, table: Table, item: Input) -> int:
     """Return the number of rows of a source without a key; it is not read if its statistics rule such rows out."""
-    is_newest = bool(table.commits) and table.version >= table.commits[0].version
-    if is_newest and table.without_nulls >= set(item.key):  # the statistics are those of the newest version
+    if table.version == table.counted_at and table.without_nulls >= set(item.key):
         return 0
     rows = read_rows(workspace.spark, table, table.version)
     return rows.where(null_key(item.key, may_be_absent=item.may_be_absent)).count()

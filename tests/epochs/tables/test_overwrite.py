@@ -1,12 +1,13 @@
 """A join without an exact change feed: an epoch in full overwrites its result, and leaves the old table or the new."""
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
 import pytest
 
-from lakehouse.errors.errors import AnotherRun, DefinitionChanged, DuplicateKey, GateFailed
+from lakehouse.errors.errors import AnotherRun, BrokenEpoch, DefinitionChanged, DuplicateKey, GateFailed, RowFailed
 from lakehouse.ledger.entries import ABANDONED, COMMITTED
 from pipelines import Pipeline
 from pipelines.epochs.publish import publish
@@ -43,6 +44,7 @@ def test_an_epoch_in_full_overwrites_the_result_and_says_so(lake: Lake) -> None:
     assert report.strategy == "overwrite"
     assert report.reason.endswith("; overwrites the result, so that the change feed of this epoch is not exact")
     assert dict(report.counts) == {"null_keys": 0, "deleted": 3, "inserted": 4}
+    assert lake.ledger()[-1]["checksum"]["rows"] == 4
     assert lake.version() == base + 1, "one commit"
     assert lake.feed_counts("result", base + 1) == {"delete": 3, "insert": 4}
     assert only(pipeline.run(lake.spark)).outcome == "nothing"
@@ -97,62 +99,101 @@ def test_pairs_are_overwritten_too(lake: Lake, rows: tuple[str, str]) -> None:
 
 
 def test_a_run_that_is_killed_leaves_the_old_table_or_the_new(lake: Lake) -> None:
-    """At every write, before and after it; the next run finishes the epoch in one commit."""
+    """At every write, before and after it; the next run finishes the epoch, or computes it again if it is not there."""
     loaded(lake)
     with recorded_writes() as writes:
         copied(lake, "whole").run(lake.spark)
     of_epoch = ["ledger: publishing epoch 2 of result", "load result", "ledger: committed epoch 2 of result"]
-    of_run = [write for write in writes if write not in of_epoch]
-    assert writes == [*of_run[:-1], *of_epoch, *of_run[-1:]]
-    for write in of_epoch:
+    assert [write for write in writes if write in of_epoch] == of_epoch
+    for write in (*of_epoch, "delete stage"):
         for moment in ("before", "after"):
-            left = lake.copy(lake.folder.with_name(f"{lake.folder.name}-{of_epoch.index(write)}-{moment}"))
+            left = lake.copy(lake.folder.with_name(f"{lake.folder.name}-{write.split()[1]}-{moment}"))
             pipeline = Pipeline.load(left.file)
             with killed(write, moment):
                 pipeline.run(lake.spark)
-            is_written = write == of_epoch[2] or (write, moment) == (of_epoch[1], "after")
+            is_written = write not in of_epoch[:2] or (write, moment) == (of_epoch[1], "after")
             assert left.rows() == (NEW if is_written else OLD), (write, moment)
             pipeline.run(lake.spark)
             assert left.rows() == NEW
-            assert [row["step"] for row in left.ledger()].count(COMMITTED) == 2
-            assert left.version() == lake.version() + 1
+            steps = [row["step"] for row in left.ledger()]
+            begun = (write, moment) != (of_epoch[0], "before")
+            assert (steps.count(COMMITTED), steps.count(ABANDONED)) == (2, int(begun and not is_written))
             assert only(pipeline.run(lake.spark)).outcome == "nothing"
+            assert only(pipeline.verify(lake.spark, quick=True)).outcome == "done"
 
 
 def copied(lake: Lake, name: str) -> Pipeline:
     return Pipeline.load(lake.copy(lake.folder.with_name(f"{lake.folder.name}-{name}")).file)
 
 
-@pytest.mark.parametrize("moment", ["", "before", "after"])
-def test_an_overwrite_that_fails_its_gate_is_taken_back(lake: Lake, moment: str) -> None:
-    """Also by a run that is killed around the RESTORE; once the source is mended, the next run goes on."""
+def test_a_source_that_holds_a_key_twice_stops_the_epoch_before_it_writes(lake: Lake) -> None:
     pipeline = loaded(lake)
     base = lake.version()
     lake.sql("INSERT INTO {left} VALUES (1, 100)")
-    if moment:
-        with killed("restore", moment):
-            pipeline.run(lake.spark)
-        assert len(lake.rows()) == (5 if moment == "before" else 3)
     with pytest.raises(DuplicateKey, match="left"):
         pipeline.run(lake.spark)
     assert lake.rows() == OLD
-    assert lake.ledger()[-1]["step"] == ABANDONED
-    assert lake.ledger()[-1]["message"].endswith("one change per key: k (2 rows)")
+    assert lake.version() == base
+    assert [row["step"] for row in lake.ledger()].count(COMMITTED) == 1
+
+
+def test_a_key_that_occurs_twice_all_the_same_breaks_the_epoch(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run goes on from it; a backfill abandons it, and reconciles once the surplus row is removed."""
+    pipeline = loaded(lake)
+    lake.sql("INSERT INTO {left} VALUES (1, 100)")
+    monkeypatch.setattr(overwrite, "check_sources", lambda *_: 0)
+    for _ in range(2):
+        with pytest.raises(BrokenEpoch):
+            pipeline.run(lake.spark)
+        assert lake.ledger()[-1]["message"].endswith("found: one change per key: k (2 rows)")
+    monkeypatch.undo()
     lake.sql("DELETE FROM {left} WHERE v = 100")
-    assert only(pipeline.run(lake.spark)).strategy == "overwrite"
+    with pytest.raises(DuplicateKey, match="the result holds a key more than once"):
+        pipeline.backfill(lake.spark)
+    lake.sql("DELETE FROM {result} WHERE v = 100")
+    assert only(pipeline.backfill(lake.spark)).strategy == "reconcile"
     assert lake.rows() == NEW
-    assert lake.version() > base
-    assert only(pipeline.verify(lake.spark)).outcome == "done"
 
 
-def test_your_own_expectations_are_judged_before_an_overwrite_stays(lake: Lake) -> None:
-    pipeline = loaded(lake, expectations=[{RANGE: {"column": "w", "max_value": 30}}])
-    with pytest.raises(GateFailed, match="has its earlier rows again") as failed:
+def test_a_row_that_raises_leaves_the_old_table(lake: Lake) -> None:
+    lake.create("left", "k INT, v INT", "(1, 1), (2, 2)")
+    lake.create("right", "k INT, w INT", "(1, 10)")
+    divided = "SELECT l.k, 10 DIV l.v AS v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
+    pipeline = lake.pipeline(divided, feed="any", refresh="full")
+    pipeline.run(lake.spark)
+    base = lake.rows()
+    lake.sql("UPDATE {left} SET v = 0 WHERE k = 2")
+    for _ in range(2):
+        with pytest.raises(RowFailed, match="left"):
+            pipeline.run(lake.spark)
+        assert lake.rows() == base
+    lake.sql("UPDATE {left} SET v = 1 WHERE k = 2")
+    assert only(pipeline.run(lake.spark)).strategy == "overwrite"
+    assert lake.rows() == [(1, 10, 10), (2, 10, None)]
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_source_is_needed_only_before_the_overwrite(lake: Lake, is_written: bool) -> None:
+    """A killed overwrite whose source was replaced is finished if its rows are written, else it is abandoned."""
+    pipeline = loaded(lake)
+    with killed("load result", "after" if is_written else "before"):
         pipeline.run(lake.spark)
-    assert "expectations" in failed.value.hint
+    shutil.rmtree(lake.path("right"))
+    lake.create("right", "k INT, w INT", "(1, 12)")
+    report = only(pipeline.run(lake.spark))
+    assert (report.strategy, report.reason.partition(":")[0]) == ("overwrite", "source-recreated")
+    assert lake.rows() == [(1, 1, 12), *NEW[1:3], (4, 4, None)]
+    assert [row["step"] for row in lake.ledger()].count(ABANDONED) == (not is_written)
+
+
+def test_rows_with_expectations_of_yours_are_staged(lake: Lake) -> None:
+    """They are judged before they are published, so that the result is reconciled."""
+    pipeline = loaded(lake, expectations=[{RANGE: {"column": "w", "max_value": 30}}])
+    with pytest.raises(GateFailed):
+        pipeline.run(lake.spark)
     assert lake.rows() == OLD
     lake.sql("DELETE FROM {right} WHERE k = 4")
-    pipeline.run(lake.spark)
+    assert only(pipeline.run(lake.spark)).strategy == "reconcile"
     assert lake.rows() == [*NEW[:3], (4, 4, None)]
 
 
@@ -161,11 +202,13 @@ def test_a_run_that_wakes_up_late_overwrites_nothing(lake: Lake, monkeypatch: py
     pipeline = loaded(lake)
     sleeping: list[Callable[[], object]] = []
 
+    append_rows = publish.append_rows
+
     def asleep(*given: Any, **options: Any) -> NoReturn:
-        sleeping.append(partial(publish.append_rows, *given, **options))
+        sleeping.append(partial(append_rows, *given, **options))
         raise Killed
 
-    monkeypatch.setattr(overwrite, "append_rows", asleep)
+    monkeypatch.setattr(publish, "append_rows", asleep)
     with pytest.raises(Killed):
         pipeline.run(lake.spark)
     monkeypatch.undo()
