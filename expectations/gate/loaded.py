@@ -73,15 +73,15 @@ def gate_loaded(
 
 
 def gate_keys(
-    spark: SparkSession, result: Address, version: int, key: Sequence[str], keyless: str, *, may_be_absent: bool = False
+    spark: SparkSession, result: Address, version: int, key: Sequence[str], *, may_be_absent: bool = False
 ) -> Verdict:
     """
-    Check all keys of a version of a result: each occurs once, and no row has a wrong key.
+    Check all keys of a version of a result: each is present and occurs once.
 
     Args:
-        keyless: The SQL condition of a row with a wrong key.
-        may_be_absent: Whether a right key may have nulls.
+        may_be_absent: Whether parts of a key may be null, but not all.
     """
+    keyless = null_key(key, may_be_absent=may_be_absent)
     rows = read(spark, result, version)
     if not has_repeated_keys(rows, key, may_be_absent=may_be_absent):
         rows = rows.where(keyless)  # the rows that are left to judge, for which Delta seldom reads a file

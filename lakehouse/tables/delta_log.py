@@ -4,7 +4,7 @@ Spark reads the log instead if the table needs a feature whose effect on the log
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -142,17 +142,15 @@ class Log:
         numbers = self._files["num_records"].to_pylist() if "num_records" in self._files.column_names else [None]
         return None if None in numbers else sum(numbers)
 
-    @property
-    def without_nulls(self) -> frozenset[str]:
-        """The columns that have no null in any file, by the statistics of all files."""
+    def has_no_null(self, columns: Iterable[str]) -> bool:
+        """Return whether some columns have no null in any file, by the statistics of all files."""
         if self.properties.get("delta.columnMapping.mode", "none") != "none":
-            return frozenset()  # the statistics have other names
-        import pyarrow.compute
+            return False  # the statistics have other names
+        known = self._files.column_names
+        return all("." not in name and f"null_count.{name}" in known and self._is_zero(name) for name in columns)
 
-        columns = {f"null_count.{field.name}": field.name for field in self.schema if "." not in field.name}
-        counts = {name: self._files[name] for name in columns if name in self._files.column_names}
-        known = {name: column for name, column in counts.items() if not column.null_count}
-        return frozenset(columns[name] for name, column in known.items() if not pyarrow.compute.sum(column).as_py())
+    def _is_zero(self, column: str) -> bool:
+        return not any(number is None or number for number in self._files[f"null_count.{column}"].to_pylist())
 
     @cached_property
     def _files(self) -> Any:

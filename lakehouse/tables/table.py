@@ -1,7 +1,7 @@
 """Delta tables by name or by path: their current state, their commits, their rows at a version and their feeds."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import reduce
@@ -47,8 +47,6 @@ class Table:
         location: Its folder, as a URI.
         reader: What read its log: `delta-rs`, or `spark` with the reason.
         rows: About how many rows its files hold, if their statistics say it and delta-rs read its log.
-        without_nulls: Columns that have no null in any file, if their statistics say it and delta-rs read its log;
-            `counted_at` is the version of these files.
     """
 
     address: Address
@@ -63,8 +61,6 @@ class Table:
     location: str = ""
     reader: str = ""
     rows: int | None = None
-    without_nulls: frozenset[str] = frozenset()
-    counted_at: int | None = None
 
     @property
     def says_nullable_key(self) -> bool:
@@ -138,8 +134,6 @@ def _of_log(address: Address, log: Log) -> Table:
         location=log.location,
         reader=DELTA_RS,
         rows=log.rows,
-        without_nulls=log.without_nulls,
-        counted_at=log.version,
     )
 
 
@@ -178,6 +172,12 @@ def logged_size(engine: Engine, address: Address) -> int | None:
     if log is None:
         return None if why else 0
     return log.size
+
+
+def has_no_null(engine: Engine, table: Table, columns: Iterable[str]) -> bool:
+    """Return whether columns have no null at the pinned version, if that is the newest and its statistics say it."""
+    log, _ = open_log(engine, table.address)
+    return log is not None and (log.id, log.version) == (table.id, table.version) and log.has_no_null(columns)
 
 
 def get(engine: Engine, address: Address) -> Table:

@@ -45,8 +45,6 @@ def gated(
     Returns:
         The verdict that stops the epoch, the verdict that becomes warnings, and the hint for the first.
     """
-    if entry.overwrites_in_place:  # its keys are judged once they are written
-        return Verdict(), Verdict(), Remedy("")
     verdict = kind.gate(epoch, stage, entry, prefetched)
     if not verdict.passed or not entry.writes[-1].rows:
         return verdict, Verdict(), Remedy("{reconcile}", kind.name)

@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
 
 from expectations.gate import gate_keys
 from lakehouse import limits
-from lakehouse.errors.conditions import is_conflict, reading
+from lakehouse.errors.conditions import is_conflict
 from lakehouse.ledger.entries import COMMITTED, PUBLISHING, Entry
 from lakehouse.publish.merge import ATTEMPTS, OPERATIONS, append, committed_counts, merge
 from lakehouse.publish.ownership import FENCED, check_owner
@@ -34,7 +35,6 @@ from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.identity import identity_at
 from lakehouse.tables.table import Table, get, read, refresh
 from lakehouse.values.checksums import has_checksum, whole_facts
-from lakehouse.values.net_changes import null_key
 from lakehouse.values.recorded import Checksum, SourceVersions
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.sources import BoundKTable
@@ -101,22 +101,18 @@ def _judged(workspace: Workspace, entry: Entry, watch: Stopwatch, written: Defer
     spark, target = workspace.spark, entry.result
     table = get(workspace.engine, target.address)
     assert target.version is not None
-    rows = read(spark, target.address, target.version)
     with watch.step("gate"):
-        key, absent = table.key, table.says_nullable_key
-        keyless = null_key(key, may_be_absent=absent)
-        verdict = gate_keys(spark, target.address, target.version, key, keyless, may_be_absent=absent)
+        nulls = table.says_nullable_key
+        verdict = gate_keys(spark, target.address, target.version, table.key, may_be_absent=nulls)
     if not verdict.passed:
         raise broken(workspace, entry, "each key once", "; ".join(verdict.findings))
-    found = dict(written.found) if written is not None else {}
+    rows = read(spark, target.address, target.version)
     columns = list(rows.schema)
     with watch.step("checksum"):
-        if not found:  # an earlier run has written them, or in several attempts
-            found = (
-                rows.selectExpr(*(f"{sql} AS {name}" for name, sql in whole_facts(columns).items()))
-                .collect()[0]
-                .asDict()
-            )
+        found = dict(written.found) if written is not None else {}
+        if not found:  # another run has written them, or this one in several attempts
+            facts = (F.expr(sql).alias(name) for name, sql in whole_facts(columns).items())
+            found = rows.agg(*facts).collect()[0].asDict()
     checksum = Checksum(**found) if has_checksum(columns) else None
     write = with_rows(entry.writes[-1], found["rows"])
     return replace(entry, counts={**entry.counts, "inserted": found["rows"]}, writes=(write,), checksum=checksum)
@@ -162,10 +158,8 @@ def _write(workspace: Workspace, entry: Entry, write: Write, stage: Stage) -> in
             return _merge(workspace, entry, write)
         case Merge() | Append() | Overwrite():  # the gate has shown that the result has no key of an insert
             return append_staged(workspace, entry, write, stage)
-        case AppendInPlace():
-            return append_in_place(workspace, entry, write, stage)
-        case OverwriteInPlace():
-            return overwrite_in_place(workspace, entry, write, stage)
+        case AppendInPlace() | OverwriteInPlace():
+            return write_in_place(workspace, entry, write, stage)
 
 
 def _merge(workspace: Workspace, entry: Entry, write: Merge) -> int:
@@ -273,9 +267,15 @@ def append_staged(workspace: Workspace, entry: Entry, write: Merge | Append | Ov
     return version
 
 
-def append_in_place(workspace: Workspace, entry: Entry, write: AppendInPlace, stage: Stage) -> int:
-    """Compute the rows of a deferred part where they are appended, and check that they are those of the gate."""
+def write_in_place(workspace: Workspace, entry: Entry, write: AppendInPlace | OverwriteInPlace, stage: Stage) -> int:
+    """
+    Compute the rows of a deferred part where they are written.
+
+    Aggregates of the rows that the gate has seen must be the same; those of an overwrite, which it has not seen, are
+    noted as found.
+    """
     deferred, observations = stage.deferred.get(write.part), list[Observation]()
+    overwrites = isinstance(write, OverwriteInPlace)
 
     def rows() -> DataFrame:
         assert deferred is not None, "an epoch in place whose rows are not written is abandoned"
@@ -283,38 +283,21 @@ def append_in_place(workspace: Workspace, entry: Entry, write: AppendInPlace, st
         observations.append(observation)
         return frame
 
-    def appended() -> tuple[int, int | None, Mapping[str, object]]:
-        version, number = append_rows(workspace, entry, write.target, rows)
-        # Only a query that has ended has values: after a failed attempt nothing is known but the number of rows.
-        return version, number, dict(observations[0].get) if len(observations) == 1 else {}
+    def written() -> tuple[int, int | None, Mapping[str, Any]]:
+        version, number = append_rows(workspace, entry, write.target, rows, overwrite=overwrites)
+        # Only a query that has ended has values: after a failed attempt nothing is known but the number of rows, and of
+        # an empty result Spark may compute no row.
+        return version, number, dict(observations[0].get) if len(observations) == 1 and number != 0 else {}
 
-    version, number, found = run_write(workspace, entry, write.target, appended)
+    version, number, found = run_write(workspace, entry, write.target, written)
+    if overwrites:
+        if deferred is not None and found:
+            _check_number(workspace, entry, with_rows(write, found["rows"]), version, number)
+            stage.deferred[write.part] = replace(deferred, found=found)
+        return version
     _check_number(workspace, entry, write, version, number)
     if deferred is not None and found and found != deferred.found:
         raise broken(workspace, entry, f"rows with {dict(deferred.found)}", f"{found} in version {version}")
-    return version
-
-
-def overwrite_in_place(workspace: Workspace, entry: Entry, write: OverwriteInPlace, stage: Stage) -> int:
-    """Compute the rows of a deferred part where they replace all rows of a table; note its facts if all are known."""
-    deferred, observations = stage.deferred.get(write.part), list[Observation]()
-
-    def rows() -> DataFrame:
-        assert deferred is not None, "an epoch in place whose rows are not written is abandoned"
-        frame, observation = deferred.observed()
-        observations.append(observation)
-        return frame
-
-    def overwritten() -> tuple[int, int | None, Mapping[str, Any]]:
-        with reading(entry.join):
-            version, number = append_rows(workspace, entry, write.target, rows, overwrite=True)
-        # Spark may compute no row of an empty result.
-        return version, number, dict(observations[0].get) if len(observations) == 1 and number else {}
-
-    version, number, found = run_write(workspace, entry, write.target, overwritten)
-    if deferred is not None and found:
-        _check_number(workspace, entry, with_rows(write, found["rows"]), version, number)
-        stage.deferred[write.part] = replace(deferred, found=found)
     return version
 
 

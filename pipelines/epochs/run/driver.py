@@ -46,7 +46,7 @@ from pipelines.epochs.publish.publish import publish, publishing_entry
 from pipelines.epochs.run.recovery import finish_open
 from pipelines.epochs.run.slices import backfill_in_slices, refuse_open, resume_slices
 from pipelines.plan.request import Request
-from pipelines.plan.values import EpochPlan, Idle, InPlace, Resume, Sliced
+from pipelines.plan.values import EpochPlan, Idle, InPlace, Resume, Sliced, Staged
 from pipelines.report import JoinReport, joined_reports, versions_after
 from pipelines.report.facts import in_seconds
 from pipelines.report.progress import SILENT, Progress, Stopwatch
@@ -170,7 +170,7 @@ def _epochs(
             return
         watch = Stopwatch(lambda step: progress.step(kind.name, step))
         prepared = _prepare(kind, further, watch)
-        if isinstance(prepared.plan.route, Idle | Resume):  # another run was faster, or the other commits are held back
+        if not isinstance(prepared.plan.route, Staged):  # another run was faster, or the other commits are held back
             return
 
 

@@ -6,7 +6,6 @@ from itertools import count
 from lakehouse.ledger.entries import Entry
 from lakehouse.tables.table import with_commits_since
 from pipelines.binding.bound import BoundJoin
-from pipelines.binding.input_tables import get_log
 from pipelines.binding.run_versions import arrival, is_readable, with_data
 from pipelines.binding.workspace import Workspace
 from pipelines.plan.cut import NewCommits, find_cut
@@ -16,9 +15,10 @@ def within_bounds(workspace: Workspace, bound: BoundJoin, last: Entry) -> BoundJ
     """
     Pin the sources of a join to the versions up to which its next epoch reads them: the join itself if that is all.
 
-    The new commits of all sources are cut at one place of their order, like those of streams. An epoch does not end at
-    a version that Delta no longer reads, because its commit is older than the retention of removed files: it takes
-    commits within bounds twice as large, again and again, until it ends at another one.
+    The new commits of all sources are cut at one place of their order, like those of streams. No join that reads
+    changelogs of other joins has bounds. An epoch does not end at a version that Delta no longer reads, because its
+    commit is older than the retention of removed files: it takes commits within bounds twice as large, again and again,
+    until it ends at another one.
     """
     options = workspace.file.joins[bound.join.name]
     if options.max_versions is None and options.max_bytes is None:
@@ -37,6 +37,5 @@ def within_bounds(workspace: Workspace, bound: BoundJoin, last: Entry) -> BoundJ
         if not cut.more:
             return bound
         if all(is_readable(table, table.commits[0].version) for table in pinned.values()):
-            logs = {name: get_log(workspace, name, pinned[name]) for name in bound.logs}
-            return replace(bound, sources=tuple(pinned.values()), logs=logs)
+            return replace(bound, sources=tuple(pinned.values()))
     raise AssertionError("bounds that grow leave nothing out in the end")

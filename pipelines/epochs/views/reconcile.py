@@ -14,7 +14,7 @@ from lakehouse.errors.errors import CannotContinue, DuplicateKey
 from lakehouse.publish.merge import STAGED_COUNTS
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import TargetVersions
-from lakehouse.tables.table import Table, read, read_rows
+from lakehouse.tables.table import Table, has_no_null, read, read_rows
 from lakehouse.values.checksums import NEW_HASH, Compared, checksum_of, compare_checksums, has_checksum, row_hash
 from lakehouse.values.compare import is_collated
 from lakehouse.values.net_changes import null_key
@@ -218,7 +218,7 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
 
 def _without_key(workspace: Workspace, table: Table, item: Input) -> int:
     """Return the number of rows of a source without a key; it is not read if its statistics rule such rows out."""
-    if table.version == table.counted_at and table.without_nulls >= set(item.key):
+    if has_no_null(workspace.engine, table, item.key):
         return 0
     rows = read_rows(workspace.spark, table, table.version)
     return rows.where(null_key(item.key, may_be_absent=item.may_be_absent)).count()

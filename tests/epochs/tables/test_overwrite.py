@@ -45,6 +45,7 @@ def test_an_epoch_in_full_overwrites_the_result_and_says_so(lake: Lake) -> None:
     assert report.reason.endswith("; overwrites the result, so that the change feed of this epoch is not exact")
     assert dict(report.counts) == {"null_keys": 0, "deleted": 3, "inserted": 4}
     assert lake.ledger()[-1]["checksum"]["rows"] == 4
+    assert report.text().endswith("the change feed of this epoch is not exact")
     assert lake.version() == base + 1, "one commit"
     assert lake.feed_counts("result", base + 1) == {"delete": 3, "insert": 4}
     assert only(pipeline.run(lake.spark)).outcome == "nothing"
