@@ -1,5 +1,6 @@
 """The gate of a change set: checks it against the published result and the sources, which it reads again."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -47,19 +48,25 @@ class PrefetchedRows:
 
 
 def prefetch_rows(
-    spark: SparkSession, schema: StructType, result: Address, base_version: int, sources: GateSources
+    spark: SparkSession,
+    schema: StructType,
+    result: Address,
+    base_version: int,
+    sources: GateSources,
+    layout: Sequence[str] = (),
 ) -> PrefetchedRows | None:
     """
     Read the rows against which a small change set of a schema will be checked, while it is computed.
 
     The result is None if the sources have no changes, or if reading the rows together with the change set costs less.
+    If the result is laid out by other columns than its key, `layout`, only the change set says where its rows are.
     """
     touched_keys = None if sources.are_small else touched(sources)
     if touched_keys is None:
         return None
     staged = _Staged(changes=spark.createDataFrame([], schema), rows=0, sources=sources)
     keys = staged.numbered_keys(touched_keys)
-    if len(touched_keys.take(sources.share)) == sources.share:
+    if layout or len(touched_keys.take(sources.share)) == sources.share:
         return PrefetchedRows(keys)
     try:
         existing, computed = staged.looked_up(keys, keys, read(spark, result, base_version))
@@ -79,6 +86,7 @@ def gate_change_set(
     prefetched: PrefetchedRows | None = None,
     *,
     are_on_driver: bool = False,
+    layout: Sequence[str] = (),
 ) -> Verdict:
     """
     Check a staged change set against the result at the version that it was computed against, and the sources.
@@ -88,8 +96,16 @@ def gate_change_set(
         rows: The number of its rows. This process validates a small change set itself, in a tenth of the time.
         sources: Without them, the rows after the change are checked only for their keys.
         are_on_driver: Whether the change set is on the driver already.
+        layout: The columns by which the result is laid out, if not by its key.
     """
-    staged = _Staged(changes=changes, rows=rows, sources=sources, prefetched=prefetched, are_on_driver=are_on_driver)
+    staged = _Staged(
+        changes=changes,
+        rows=rows,
+        sources=sources,
+        prefetched=prefetched,
+        are_on_driver=are_on_driver,
+        layout=tuple(layout),
+    )
     try:
         lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
     except ReadsDiffer as differing:
@@ -119,6 +135,7 @@ class _Staged:
     sources: GateSources | None
     prefetched: PrefetchedRows | None = None
     are_on_driver: bool = False
+    layout: tuple[str, ...] = ()
 
     @property
     def key(self) -> StructType:
@@ -187,10 +204,31 @@ class _Staged:
         if prefetched is not None and prefetched.published is not None and self._has_only(prefetched.keys):
             existing, computed = prefetched.published, prefetched.computed
         else:
-            existing, computed = self.looked_up(self._keys(lines), self.recomputed(lines), published)
+            located = self._located(lines, published)
+            existing, computed = self.looked_up(self._keys(lines), self.recomputed(lines), located)
         if computed is not None:
             lines = self._joined(lines, computed, "computed")
         return self._joined(self._hashed(lines) if self.by_hash else lines, existing, "existing")
+
+    def _located(self, lines: DataFrame, published: DataFrame) -> DataFrame:
+        """
+        Filter published rows by the columns by which the result is laid out, so that files without rows of the lines
+        are skipped: to the values that the staged rows have before the change, and to those of the rows with any other
+        key, which are searched for by key in all files. A line whose row is elsewhere violates a rule.
+        """
+        if not self.layout or (self.sources is not None and self.sources.are_small):
+            return published
+        values = lines.where("before IS NOT NULL").selectExpr(f"{own_key(self.layout, 'before.')} AS key")
+        others = driver_copy(self._keys(lines.where("before IS NULL")).distinct())
+        if not others.isEmpty():
+            literals = trusted(others, may_be_absent=self.may_be_absent)
+            found = with_keys(published, self.names, own_key(self.names), others, literals)
+            values = values.unionAll(found.selectExpr(f"{own_key(self.layout)} AS key"))
+        located = trusted(driver_copy(values.distinct()), may_be_absent=True)
+        if located.keys == 0:
+            return published.where("FALSE")
+        predicate = located.predicate(self.layout)
+        return published if predicate is None else published.where(predicate)
 
     def _has_only(self, keys: DataFrame) -> bool:
         """

@@ -132,8 +132,9 @@ def merge(
     address, spark = table.address, engine.spark
     changes, on_driver = stage.rows(spark, part)
     null_safe = stage.has_null_keys(part)
+    layout = () if distinguishing else table.clustered_by or ()
     statement = merge_statement(
-        address, stage, changes, ops, part, distinguishing, on_driver=on_driver, null_safe=null_safe
+        address, stage, changes, ops, part, distinguishing, layout, on_driver=on_driver, null_safe=null_safe
     )
     options = {
         "spark.databricks.delta.write.txnAppId": fence.app_id,
@@ -168,6 +169,7 @@ def merge_statement(
     ops: Collection[str],
     part: str = "result",
     distinguishing: Sequence[str] = (),
+    layout: Sequence[str] = (),
     *,
     on_driver: bool = False,
     null_safe: bool = False,
@@ -177,7 +179,9 @@ def merge_statement(
 
     The clauses match the operations in the change set: without an insert, the join with the target is an inner join and
     broadcasts the small side. Updates assign only the columns that may differ. The staged keys themselves prune the
-    target, so no row can be missed. Where some keys have nulls, which are values, rows match null-safely.
+    target, so no row can be missed. If it is laid out by other columns, the staged rows prune it by these, too: as they
+    were before the change, where the gate has found each of them, and those to insert as they will be. Where some keys
+    have nulls, which are values, rows match null-safely.
     """
     key = fields_of(changes, "key").fieldNames()
     columns = fields_of(changes, "after")
@@ -185,6 +189,7 @@ def merge_statement(
     equal = "<=>" if null_safe else "="
     condition = " AND ".join(f"t.{quote(name)} {equal} s.key.{quote(name)}" for name in key)
     pruned = null_safe_predicate(keys, key, "t.") if null_safe else pruning(keys).predicate(key, "t.")
+    located = null_safe_predicate(_placed(changes, layout), layout, "t.") if layout else None
     source, clauses = ["op", "key"], []
     if "delete" in ops:
         clauses.append("WHEN MATCHED AND s.op = 'delete' THEN DELETE")
@@ -203,7 +208,14 @@ def merge_statement(
         clauses.append(f"WHEN NOT MATCHED AND s.op = 'insert' THEN INSERT ({', '.join(names)}) VALUES ({values})")
         source[2:] = ["after"]
     into = f"MERGE INTO {address.sql} t USING (SELECT {', '.join(source)} FROM {stage.sql(part)}) s"
-    return "\n".join([into, f"ON {condition}" + (f" AND {pruned}" if pruned else ""), *clauses])
+    on = " AND ".join([condition, *filter(None, (pruned, located))])
+    return "\n".join([into, f"ON {on}", *clauses])
+
+
+def _placed(changes: DataFrame, layout: Sequence[str]) -> DataFrame:
+    """Return as `key` (struct<k0, …>) the distinct values of some columns in the rows to replace or to insert."""
+    row = "coalesce(before, after)"
+    return changes.select(F.expr(numbered(f"{row}.{quote(name)}" for name in layout)).alias("key")).distinct()
 
 
 _Fields = list[StructField]

@@ -2,7 +2,8 @@
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 
 from pyspark.sql import SparkSession
@@ -13,8 +14,9 @@ from lakehouse.errors.errors import AnotherRun
 from lakehouse.session.engine import Engine
 from lakehouse.session.settings import TABLE_PROPERTIES
 from lakehouse.session.writing import write
-from lakehouse.tables.table import CHANGE_FEED, Table, history
+from lakehouse.tables.table import CHANGE_FEED, CLUSTER_BY, UNSETTLED, Table, cluster_properties, history
 from lakehouse.values.compare import CLUSTERABLE, names_in, type_sql
+from lakehouse.values.recorded import CLUSTERING_COLUMNS
 from lakehouse.values.sqltext import Address, quote, text
 
 _SPECIAL_IN_COLUMN_NAMES = re.compile(r"[ ,;{}()\n\t=]")
@@ -28,24 +30,52 @@ def create(
     *,
     feed: bool = True,
     properties: Mapping[str, str] | None = None,
+    cluster_by: Sequence[str] = (),
 ) -> None:
     """
-    Create an empty table that lakejoin maintains, with deletion vectors, unless it exists. It is clustered by up to
-    four columns of the key, which comes first in the schema, if Delta keeps statistics for them.
+    Create an empty table that lakejoin maintains, with deletion vectors, unless it exists. It is clustered by the given
+    columns, else by up to four columns of the key, which comes first in the schema, if Delta keeps statistics for them.
 
     Column mapping is on only if a column name requires it, because other readers of the feed may not support it.
     """
     merged = {CHANGE_FEED: str(feed).lower(), "delta.enableDeletionVectors": "true", **TABLE_PROPERTIES}
-    merged |= properties or {}
+    merged |= {**(cluster_properties(cluster_by) if cluster_by else {}), **(properties or {})}
     if any(_SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
         merged["delta.columnMapping.mode"] = "name"
     columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
     statement = f"CREATE TABLE IF NOT EXISTS {address.sql} ({columns}) USING delta"
-    clustered = [name for name in key if isinstance(schema[name].dataType, CLUSTERABLE)][:4]
-    if clustered and _with_statistics(schema).issuperset(clustered):
-        statement += f" CLUSTER BY ({', '.join(map(quote, clustered))})"
+    statement += _clustering(cluster_by or _clustering_columns(schema, key))
     statement += f" TBLPROPERTIES {_properties(merged)}"
     write(f"create table {address.label}", lambda: spark.sql(statement).collect(), address.path)
+
+
+def recluster(engine: Engine, table: Table, cluster_by: Sequence[str]) -> dict[str, int]:
+    """
+    Lay out a result by other columns, or by its key if none are given, and count its files as `optimize` does. If this
+    is interrupted, `Table.clustered_by` is None, and it has to be done again.
+    """
+    spark, address = engine.spark, table.address
+    clustering = _clustering(cluster_by or _clustering_columns(table.schema, table.key))
+    with _alone(address):
+        set_properties(spark, address, {CLUSTER_BY: UNSETTLED})
+        write(
+            f"cluster {address.label}",
+            lambda: spark.sql(f"ALTER TABLE {address.sql}{clustering or ' CLUSTER BY NONE'}").collect(),
+            table.location,
+        )
+        files = optimize(engine, table, whole=bool(clustering))
+        set_properties(spark, address, cluster_properties(cluster_by))
+    return files
+
+
+def _clustering_columns(schema: StructType, key: Sequence[str]) -> Sequence[str]:
+    """Return the first columns of a key by which Delta clusters; none if it keeps no statistics for them."""
+    columns = [name for name in key if isinstance(schema[name].dataType, CLUSTERABLE)][:CLUSTERING_COLUMNS]
+    return columns if with_statistics(schema).issuperset(columns) else ()
+
+
+def _clustering(columns: Sequence[str]) -> str:
+    return f" CLUSTER BY ({', '.join(map(quote, columns))})" if columns else ""
 
 
 def set_properties(spark: SparkSession, address: Address, properties: Mapping[str, str]) -> None:
@@ -58,7 +88,7 @@ def _properties(properties: Mapping[str, str]) -> str:
     return f"({', '.join(f'{text(name)} = {text(value)}' for name, value in properties.items())})"
 
 
-def _with_statistics(schema: StructType) -> set[str]:
+def with_statistics(schema: StructType) -> set[str]:
     """Return the columns for which Delta keeps statistics; a field inside a struct counts as a column."""
     leaves = list(accumulate(_leaves(field.dataType) for field in schema))
     most = int(TABLE_PROPERTIES["delta.dataSkippingNumIndexedCols"])
@@ -83,26 +113,32 @@ def restore(spark: SparkSession, table: Table, version: int) -> None:
     write(f"restore {table.address.label}", lambda: spark.sql(statement).collect(), table.location)
 
 
-def optimize(engine: Engine, table: Table) -> dict[str, int]:
+def optimize(engine: Engine, table: Table, *, whole: bool = False) -> dict[str, int]:
     """
-    Rewrite small files as fewer large ones, clustered if the table is; count them as `files_removed`, `files_added`.
-    Raise AnotherRun, with nothing done, if another writer changed the same files.
+    Rewrite small files, or all files of a `whole` table, as fewer large ones, clustered if the table is; count them as
+    `files_removed`, `files_added`. Raise AnotherRun, with nothing done, if another writer changed the same files.
     """
     address = table.address
-    statement = f"OPTIMIZE {address.sql}"
-    try:
+    statement = f"OPTIMIZE {address.sql}{' FULL' if whole else ''}"
+    with _alone(address):
         metrics = write(
             f"optimize {address.label}",
             lambda: engine.spark.sql(statement).select("metrics.*").collect()[0],
             table.location,
         )
+    return {"files_removed": int(metrics["numFilesRemoved"]), "files_added": int(metrics["numFilesAdded"])}
+
+
+@contextmanager
+def _alone(address: Address) -> Iterator[None]:
+    try:
+        yield
     except Exception as error:
         if not is_conflict(error):
             raise
         raise AnotherRun(
             address.label, "another writer changed the table during OPTIMIZE", hint="run `lakejoin maintain` again"
         ) from error
-    return {"files_removed": int(metrics["numFilesRemoved"]), "files_added": int(metrics["numFilesAdded"])}
 
 
 def vacuum(engine: Engine, table: Table) -> int:

@@ -24,6 +24,12 @@ from lakehouse.values.sqltext import Address, quote
 KEY, NULLABLE_KEY = "lakejoin.key", "lakejoin.nullableKey"
 """The table properties of a result: its key columns as a JSON array, and whether parts of the key may be null."""
 
+CLUSTER_BY = "lakejoin.clusterBy"
+"""The table property of a result with the columns that `cluster_by` names, as a JSON array."""
+
+UNSETTLED = "null"
+"""The value of this property while the layout of the result is changed."""
+
 CHANGE_FEED = "delta.enableChangeDataFeed"
 """The table property with which commits record their changes."""
 
@@ -76,10 +82,9 @@ class Table:
     def key(self) -> tuple[str, ...]:
         """The key of a result of lakejoin by its properties; `LakejoinError` if they do not name it."""
         written = self.properties.get(KEY, "")
-        with suppress(ValueError):
-            key = json.loads(written)
-            if isinstance(key, list) and all(isinstance(name, str) for name in key):
-                return tuple(key)
+        key = _names(written)
+        if key is not None:
+            return key
         raise LakejoinError(
             self.address.label,
             f"its table property {KEY} does not name the key",
@@ -89,9 +94,32 @@ class Table:
         )
 
     @property
+    def clustered_by(self) -> tuple[str, ...] | None:
+        """
+        The columns other than its key by which a result of lakejoin is laid out; empty if it is by its key, None if
+        its layout was about to change.
+        """
+        names = _names(self.properties.get(CLUSTER_BY, "[]"))
+        return names if names is not None and set(names).issubset(self.schema.fieldNames()) else None
+
+    @property
     def feed_on(self) -> bool:
         """Whether new commits record their changes."""
         return self.properties.get(CHANGE_FEED, "false").lower() == "true"
+
+
+def _names(written: str) -> tuple[str, ...] | None:
+    """Return the column names in a table property, a JSON array; None if it is anything else."""
+    with suppress(ValueError):
+        names = json.loads(written)
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    return None
+
+
+def cluster_properties(columns: Sequence[str]) -> dict[str, str]:
+    """Return the table property by which a result is known to be laid out by some columns, or by its key if none."""
+    return {CLUSTER_BY: json.dumps(list(columns), ensure_ascii=False)}
 
 
 def key_properties(key: Sequence[str], *, may_be_absent: bool) -> dict[str, str]:

@@ -11,8 +11,9 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from expectations.catalogue import columns_of
 from lakehouse.errors.errors import Fault, PipelineFileError
+from lakehouse.tables.creation import with_statistics
 from lakehouse.tables.table import Table, find
-from lakehouse.values.compare import char_type, common_type, incomparable, plain_schema
+from lakehouse.values.compare import char_type, common_type, incomparable, is_collated, plain_schema, skips_files
 from lakehouse.values.recorded import STATE
 from pipelines.binding.bound import IDENTITY_TYPE, BoundJoin, Found, result_columns, rows_of
 from pipelines.binding.input_tables import get_input, get_log
@@ -100,12 +101,14 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
     changelog = workspace.changelog(name)
     binding.refuse(_expectation_faults(workspace, name, schema.fieldNames()))
     binding.refuse([] if changelog is None else _changelog_faults(join))
+    columns = _columns(join, schema, has_stream=bool(streams))
+    binding.refuse(layout_faults(name, file.joins[name].cluster_by, columns))
     return BoundJoin(
         join=join,
         definition=definition,
         sources=tuple(tables[source] for source in join.sources),
         types=types,
-        columns=_columns(join, schema, has_stream=bool(streams)),
+        columns=columns,
         result=workspace.table(name),
         changelog=changelog,
         semantics=file.joins[name].semantics,
@@ -118,6 +121,7 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
         is_read=is_read,
         made={side.source: workspace.ledger.of(side.source) for side in statement.sides if side.is_result},
         statement=file.joins[name].sql,
+        cluster_by=file.joins[name].cluster_by,
     )
 
 
@@ -150,6 +154,21 @@ def _expectation_faults(workspace: Workspace, name: str, columns: Sequence[str])
                     path = f"joins.{name}.expectations.{index}.{expectation}"
                     hint = nearest(column, columns) or f"the columns are {', '.join(columns)}"
                     yield Fault(path, f"`{column}` is not a column of the result", hint)
+
+
+def layout_faults(name: str, cluster_by: Iterable[str], columns: StructType) -> Iterator[Fault]:
+    """Yield a fault for each column of a join's `cluster_by` by which Delta cannot skip files of the result."""
+    path, known = f"joins.{name}.cluster_by", columns.fieldNames()
+    for column in cluster_by:
+        of = columns[column].dataType if column in known else None
+        if of is None:
+            hint = nearest(column, known) or f"the columns are {', '.join(known)}"
+            yield Fault(path, f"`{column}` is not a column of the result", hint)
+        elif not skips_files(of) or is_collated(of):
+            problem = f"`{column}` is {of.simpleString()}, by which no file is skipped"
+            yield Fault(path, problem, "choose another column")
+        elif column not in with_statistics(columns):
+            yield Fault(path, f"`{column}` is not among the columns with statistics, the first 32", "SELECT it earlier")
 
 
 def _changelog_faults(join: ResolvedQuery) -> Iterator[Fault]:

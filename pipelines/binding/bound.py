@@ -44,6 +44,7 @@ class BoundJoin:
         is_single_store: Whether a stream that is joined with itself is buffered once for both sides (KIP-862).
         is_read_once: Whether a stream that is joined with itself is read once for both sides.
         is_read: Whether another join reads the result.
+        cluster_by: The columns by which the result is laid out or, before it exists, is to be; empty for its key.
         made: The histories of the joins that make streams among the sources, by name.
     """
 
@@ -64,6 +65,7 @@ class BoundJoin:
     is_read: bool = False
     made: Mapping[str, JoinHistory] = field(default_factory=dict)
     statement: str = ""
+    cluster_by: tuple[str, ...] = ()
 
     @property
     def is_self_join(self) -> bool:

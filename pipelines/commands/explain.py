@@ -6,6 +6,7 @@ from textwrap import dedent
 
 from expectations.catalogue import described, each, of_rows, of_whole
 from lakehouse.values.recorded import CHANGELOG, STATE
+from pipelines.commands.pruning import pruning_of
 from pipelines.language import (
     ROW_COLUMNS,
     STREAM_COLUMNS,
@@ -159,6 +160,7 @@ def _source(file: PipelineFile, statement: Statement, index: int) -> SourceExpla
         key=side.key,
         address=(source and (source.table or source.path)) or _stored(file, side.source),
         change=_change(statement, index),
+        pruning=pruning_of(file, statement, index),
     )
 
 

@@ -6,14 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lakehouse.errors.conditions import as_known
-from lakehouse.errors.errors import AnotherRun
+from lakehouse.errors.errors import AnotherRun, PipelineFileError
 from lakehouse.ledger.entries import PUBLISHING, REJECTED, Entry, JoinHistory
 from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.publish.stage import Stage
-from lakehouse.tables.creation import optimize, vacuum
-from lakehouse.tables.table import find
+from lakehouse.tables.creation import optimize, recluster, vacuum
+from lakehouse.tables.table import Table, find
 from lakehouse.values.recorded import CHANGELOG, FILE_RETENTION, retention_seconds
 from lakehouse.values.sqltext import Address
+from pipelines.binding.bind import layout_faults
 from pipelines.binding.workspace import DRY_RUNS, Workspace
 from pipelines.epochs.targets import check_targets
 from pipelines.language import changelogs_of, reads
@@ -70,7 +71,12 @@ def _maintained(
     details = []
     unread = _oldest_unread(workspace, name, history, histories)
     for table in check_targets(workspace, name, history):
-        counts |= {part: counts[part] + files for part, files in optimize(workspace.engine, table).items()}
+        join = workspace.file.joins.get(name) if table.address == workspace.table(name) else None
+        if join is not None and table.clustered_by != join.cluster_by:
+            files = _laid_out(workspace, name, table, join.cluster_by)
+        else:
+            files = optimize(workspace.engine, table)
+        counts |= {part: counts[part] + number for part, number in files.items()}
         if why := _why_retained(table.address, retention_seconds(table.properties), unread):
             details.append(why)
         else:
@@ -80,6 +86,13 @@ def _maintained(
         stage.delete()
     counts["stages_deleted"] = len(stale)
     return counts, tuple(details)
+
+
+def _laid_out(workspace: Workspace, name: str, table: Table, cluster_by: tuple[str, ...]) -> dict[str, int]:
+    """Lay out the result of a join as its `cluster_by` now says, if that is possible."""
+    if faults := list(layout_faults(name, cluster_by, table.schema)):
+        raise PipelineFileError(workspace.file.pipeline, faults)
+    return recluster(workspace.engine, table, cluster_by)
 
 
 def _of_ledger(workspace: Workspace) -> JoinReport:

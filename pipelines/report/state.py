@@ -218,9 +218,11 @@ class SourceExplanation(Facts):
     """The table or folder; a path is relative to the pipeline file if the file states it that way."""
     change: str
     """How a change of this input affects the result."""
+    pruning: tuple[str, ...] = ()
+    """What a change of this input skips files by, with a warning where it skips none; empty with a stream."""
 
     def text(self) -> str:
-        """Render as one line of text, without `change`."""
+        """Render as one line of text, without `change` and `pruning`."""
         alias = "" if self.alias.lower() == self.name.lower() else f" as {self.alias}"
         key = f", key ({', '.join(self.key)})" if self.key else ""
         return f"{self.kind} {self.name}{alias}{key}, in {self.address}"
@@ -269,7 +271,7 @@ class JoinExplanation(Facts):
         lines += _labelled("why", *self.why)
         labels = ("left", "right") if len(self.sources) == 2 else ("input",) * len(self.sources)
         for label, source in zip(labels, self.sources, strict=True):
-            lines += _labelled(label, source.text(), f"a change {source.change}")
+            lines += _labelled(label, source.text(), f"a change {source.change}", *source.pruning)
         holds = f"one row for each ({', '.join(self.key)})" if self.key else "a stream, to which rows are added"
         lines += _labelled("result", f"{self.result}, {holds}")
         lines += _labelled("semantics", self.semantics)

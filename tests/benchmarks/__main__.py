@@ -3,8 +3,8 @@ How long lakejoin takes beside what people do without it, in one session.
 
     python -m tests.benchmarks NAME [--rows N --changes C --shape recent|uniform|skewed --width narrow|wide --repeat K]
 
-NAME is table_table, foreign_key, star, many, versions, backfill, reconcile, overhead, changelog, gate, stream_table,
-stream_stream or threads. Prints one JSON line.
+NAME is table_table, foreign_key, star, many, versions, backfill, reconcile, overhead, changelog, gate, layout,
+stream_table, stream_stream or threads. Prints one JSON line.
 """
 
 import argparse
@@ -34,6 +34,7 @@ SINGLE: dict[str, Callable[..., dict[str, Any]]] = {
     "overhead": single.overhead,
     "changelog": single.changelog,
     "gate": single.gate,
+    "layout": single.layout,
 }
 
 

@@ -58,6 +58,33 @@ def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
     }
 
 
+def layout(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
+    """
+    Apply the same changes to a result in the order of its key and to one that is clustered by the reference, first
+    while the rows of a reference lie anywhere in the source, then while they lie together.
+    """
+    (reference,) = workload.sources[0].references
+    found: dict[str, Any] = {}
+    for order in ("anywhere", "together"):
+        place = Lake(lake.spark, lake.folder / order)
+        workload.fill(place)
+        if order == "together":
+            source = place.at(workload.sources[0].name)
+            place.spark.sql(f"INSERT OVERWRITE {source} SELECT * FROM {source} ORDER BY {reference}")
+        clustered = {"sql": workload.statement(), "cluster_by": reference}
+        pipeline = place.pipeline(workload.statement(), workload.keys, "by_key", {"by_reference": clustered})
+        pipeline.run(place.spark)
+        for turn in range(repeat + 1):
+            workload.change(place, turn)
+            for name in ("by_key", "by_reference"):
+                cost, report = meter.measure(place.spark, lambda: only(pipeline.run(place.spark, [name])))  # noqa: B023
+                found[f"{order}_{name}"] = {"seconds": round(cost.seconds, 2), **account(cost, report)}
+        assert [report.outcome for report in pipeline.verify(place.spark)] == ["done", "done"]
+        bytes_of = [found[f"{order}_{name}"]["bytes_read"] for name in ("by_reference", "by_key")]
+        found[f"{order}_share_of_bytes"] = round(bytes_of[0] / bytes_of[1], 2)
+    return found
+
+
 def reconcile(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
     """Backfill a result after changes of its sources, beside INSERT OVERWRITE of the join of the same sources."""
     workload.fill(lake)

@@ -82,6 +82,63 @@ def test_where_null_keys_and_refresh_are_told(tmp_path: Path) -> None:
     assert "whole sources" in explained(tmp_path, refresh="full").notes[-1]
 
 
+def pruned(folder: Path, sql: str, **options: object) -> list[str]:
+    """Explain a statement of orders and customers; return the last line for each input, which is about the result."""
+    sources = {"orders": {"key": "id"}, "customers": {"key": "id"}}
+    file = write(folder / "lakejoin.yml", sources, {"named": {"sql": sql, **options}})
+    return [source.pruning[-1] for source in explain(load(file), "named").sources]
+
+
+REFERENCE = "SELECT o.id, {columns} FROM orders o LEFT JOIN customers c ON o.customer = c.id"
+
+
+@cases(
+    "columns, options, of_orders, of_customers",
+    ("o.customer, c.name", {}, "by its key, (id)", "`cluster_by: [customer]` would"),
+    ("c.id AS bought_by, c.name", {}, "by its key, (id)", "`cluster_by: [bought_by]` would"),
+    ("c.name", {}, "by its key, (id)", "may be in any of them"),
+    ("o.customer, c.name", {"cluster_by": "customer"}, "by the customer that its", "by the customer that its rows had"),
+    ("o.customer, c.name", {"cluster_by": "name"}, "by the name that its", "by the name that its rows had before"),
+    ("o.customer, o.v", {"cluster_by": "v"}, "by the v that its", "`cluster_by: [customer]` would"),
+    ("o.* EXCEPT (customer, id), c.name", {}, "by its key, (id)", "may be in any of them"),
+    ("o.* EXCEPT (id)", {}, "by its key, (id)", "`cluster_by: [customer]` would"),
+    ("customer, name", {"cluster_by": "customer"}, "by the customer that", "by the customer that its rows had before"),
+)
+def test_it_says_by_what_a_change_skips_files(
+    tmp_path: Path, columns: str, options: dict[str, str], of_orders: str, of_customers: str
+) -> None:
+    """And warns where rows that refer to the changed row may be in any file of the result."""
+    orders, customers = pruned(tmp_path, REFERENCE.format(columns=columns), **options)
+    assert of_orders in orders
+    assert of_customers in customers
+    assert ("warning" in customers) == ("would" in of_customers or "any" in of_customers)
+
+
+def test_it_says_by_what_the_other_table_is_read(tmp_path: Path) -> None:
+    sources = {"orders": {"key": "id"}, "customers": {"key": "id"}}
+    many = "SELECT o.id AS o, c.id AS c FROM orders o JOIN customers c ON o.city = upper(c.city)"
+    one = f"{REFERENCE.format(columns='c.name')} LEFT JOIN nations n ON c.nation = n.id"
+    file = write(tmp_path / "lakejoin.yml", {**sources, "nations": "id"}, {"one": one, "many": many})
+    referring = [source.pruning for source in explain(load(file), "one").sources]
+    assert [lines[:-1] for lines in referring] == [
+        (),
+        ("it skips files of orders by o.customer, if orders is laid out by that",),
+        (
+            "it skips files of customers by c.nation, if customers is laid out by that",
+            "it skips files of orders by o.customer, if orders is laid out by that",
+        ),
+    ]
+    left, right = (source.pruning for source in explain(load(file), "many").sources)
+    assert left == (
+        "warning: it skips no file of customers: upper(c.city) is no column of it",
+        "it skips files of the result by its key, (o, c)",
+    )
+    assert right == (
+        "it skips files of orders by o.city, if orders is laid out by that",
+        "warning: it skips no file of the result, which is laid out by (o, c): only id is known",
+    )
+
+
 def test_tables_are_where_the_file_says(tmp_path: Path) -> None:
     """Paths stay as they are written; in a schema each table has its name."""
     found = explained(tmp_path)
@@ -110,7 +167,7 @@ def test_a_machine_reads_the_fields(tmp_path: Path) -> None:
         "join", "kind", "how", "why", "sources", "key", "result", "semantics", "refresh", "plan", "optimised", "rules",
         "sql", "gated", "validated", "notes",
     }  # fmt: skip
-    assert set(join["sources"][0]) == {"name", "alias", "kind", "key", "address", "change"}
+    assert set(join["sources"][0]) == {"name", "alias", "kind", "key", "address", "change", "pruning"}
 
 
 def test_a_person_reads_aligned_lines(tmp_path: Path) -> None:

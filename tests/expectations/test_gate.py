@@ -37,8 +37,9 @@ def published(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.mark.parametrize("finding", FAULTS)
 @pytest.mark.every_case
 def test_each_rule_finds_what_breaks_it(published: Lake, finding: str) -> None:
-    """A good change set passes; with one fault more it fails, and the finding names the rule."""
+    """A good change set passes; with one fault more it fails, and the finding names the rule. So in any layout."""
     _judge(published, finding, len(GOOD))
+    _judge(published, finding, len(GOOD), layout=("v",))
 
 
 @pytest.mark.parametrize("finding", ["", "no unnecessary tombstone", "one change per key"])
@@ -55,9 +56,9 @@ def test_gates_of_several_threads_do_not_meet(published: Lake) -> None:
         list(threads.map(lambda finding: _judge(published, finding, len(GOOD)), findings))
 
 
-def _judge(lake: Lake, finding: str, rows: int) -> None:
+def _judge(lake: Lake, finding: str, rows: int, layout: tuple[str, ...] = ()) -> None:
     changes = lake.spark.createDataFrame([*GOOD, *FAULTS[finding]], CHANGES)
-    verdict = gate_change_set(lake.spark, changes, rows, Address("t", lake.path("t")), 1)
+    verdict = gate_change_set(lake.spark, changes, rows, Address("t", lake.path("t")), 1, layout=layout)
     assert verdict.passed == (not finding), verdict.findings
     if finding:
         assert any(finding in found for found in verdict.findings), verdict.findings

@@ -45,10 +45,10 @@ KINDS = {
 ROW = "k INT, f INT, v STRING"
 
 
-def _loaded(lake: Lake, kind: Kind) -> Pipeline:
+def _loaded(lake: Lake, kind: Kind, **options: str) -> Pipeline:
     lake.create("left", ROW, "(1, 1, 'a'), (2, 2, 'b'), (3, 3, 'c'), (4, 4, 'd'), (5, 4, 'e'), (6, NULL, 'f')")
     lake.create("right", "k INT, w STRING", "(1, 'A'), (2, 'B'), (3, 'C'), (4, 'D'), (5, 'E')")
-    pipeline = lake.pipeline(kind.sql, kind.sources)
+    pipeline = lake.pipeline(kind.sql, kind.sources, **options)
     pipeline.run(lake.spark)
     lake.sql("UPDATE {left} SET v = 'changed' WHERE k IN (1, 2)", "left")
     lake.sql("UPDATE {right} SET w = 'changed' WHERE k = 4", "right")
@@ -89,25 +89,27 @@ FAULTS: dict[str, Callable[[DataFrame], DataFrame]] = {
 
 
 OFTEN = [("table-table, full", "small"), ("star", "large"), ("star", "whole"), ("table-table, full", "hashed")]
-CASES = [(kind, size) for kind in KINDS for size in ("small", "between", "large", "hashed")] + [("star", "whole")]
+CASES = [(kind, size) for kind in KINDS for size in ("small", "between", "large", "hashed")]
+CASES += [("star", "whole"), ("foreign-key", "laid out"), ("foreign-key", "laid out, hashed")]
 
 
 @pytest.mark.parametrize(
-    ("kind", "size"), [pytest.param(*case, marks=[] if case in OFTEN else pytest.mark.slow) for case in CASES]
+    ("kind", "size"),
+    [pytest.param(*case, marks=[] if case in OFTEN else pytest.mark.slow) for case in CASES],
 )
 def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, size: str) -> None:
     """
     Small sources are read whole, of others what is needed, ahead or not; what was computed itself passes. Large change
-    sets are compared by hashes.
+    sets are compared by hashes; a result that is laid out by another column is read by that one.
     """
-    pipeline = _loaded(lake, KINDS[kind])
-    if size == "hashed":
+    pipeline = _loaded(lake, KINDS[kind], **({"cluster_by": "w"} if "laid out" in size else {}))
+    if "hashed" in size:
         monkeypatch.setattr(limits, "JUDGED_IN_PROCESS", 2)
     if size == "whole":  # a small table among large ones
         monkeypatch.setattr(GateSources, "are_small", False)
     elif size not in ("small", "hashed"):
         monkeypatch.setattr(limits, "SMALL_BYTES", -1)
-    if size == "large":
+    if size == "large" or "laid out" in size:
         monkeypatch.setattr(limits, "LITERAL_BYTES", -1)
         monkeypatch.setattr(limits, "BROADCAST_BYTES", -1)
     found: dict[str, tuple[str, ...]] = {}

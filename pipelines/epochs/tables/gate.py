@@ -21,7 +21,8 @@ def prefetch(workspace: Workspace, epoch: Epoch[BoundJoin]) -> Prefetched:
     if not plan.via_driver:
         return Prefetched(sources)
     kind, result = change_set_schema(epoch.bound), plan.result
-    return Prefetched(sources, prefetch_rows(workspace.spark, kind, result.address, result.base_version, sources))
+    layout, version = epoch.bound.cluster_by, result.base_version
+    return Prefetched(sources, prefetch_rows(workspace.spark, kind, result.address, version, sources, layout))
 
 
 def gate_tables(
@@ -54,7 +55,15 @@ def gate_tables(
             if staged != expected:
                 return Verdict((f"the stage has {field.name} as {staged}, where the result has {expected}",))
         verdict = gate_change_set(
-            spark, changes, rows, bound.result, base, sources, prefetched.rows, are_on_driver=held
+            spark,
+            changes,
+            rows,
+            bound.result,
+            base,
+            sources,
+            prefetched.rows,
+            are_on_driver=held,
+            layout=bound.cluster_by,
         )
         findings = verdict.findings
         if (rows or logged) and bound.changelog is not None and is_incremental:

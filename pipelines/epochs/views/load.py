@@ -31,7 +31,7 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.publish.gate import gate_of_yours
 from pipelines.epochs.publish.open_epoch import abandon_load, fence_of
 from pipelines.epochs.publish.publish import append_rows, close, publishing_entry
-from pipelines.epochs.views.in_key_order import rows_in_key_order
+from pipelines.epochs.views.in_order import rows_in_order
 from pipelines.epochs.views.reconcile import changelog_before, check_sources, checksum_at
 from pipelines.epochs.views.shape import Shape
 from pipelines.joins.changelog import changelog_schema, missing_rows
@@ -126,7 +126,7 @@ def _write_rows(workspace: Workspace, bound: BoundJoin, entry: Entry, *, is_cut:
     engine = workspace.engine
     key = bound.join.key
     properties = key_properties(key, may_be_absent=bound.join.has_absent_keys)
-    create(workspace.spark, bound.result, bound.columns, key, properties=properties)
+    create(workspace.spark, bound.result, bound.columns, key, properties=properties, cluster_by=bound.cluster_by)
 
     def is_made() -> bool:
         made = check_owner(engine, get(engine, bound.result), 0, {entry.run_id})
@@ -134,7 +134,7 @@ def _write_rows(workspace: Workspace, bound: BoundJoin, entry: Entry, *, is_cut:
 
     if is_made():
         return None
-    watched = Watched(rows_in_key_order(workspace, bound, is_cut=is_cut), list(bound.columns))
+    watched = Watched(rows_in_order(workspace, bound, is_cut=is_cut), list(bound.columns))
     is_written = append(watched.rows, bound.result, fence_of(workspace, entry), unless=is_made)
     return watched if is_written else None
 

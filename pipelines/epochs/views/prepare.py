@@ -52,6 +52,8 @@ def prepare(
     history, bound, result = found.history, found.bound, found.result
     if bound is None:
         return Prepared(plan_open(name, history, backfill=backfill), history, None)
+    if result is not None:
+        bound = replace(bound, cluster_by=result.clustered_by or ())
     planning = _Planning(workspace, found, gaps, backfill=backfill)
     plan = planning.plan(bound)
     if plan.strategy == INCREMENTAL and history.committed is not None:

@@ -23,6 +23,7 @@ from pydantic.config import JsonDict
 
 from pipelines.language.file.options import (
     ALL,
+    CLUSTER_SCHEMA,
     KEY_SCHEMA,
     MISFIT,
     NONE,
@@ -40,6 +41,7 @@ from pipelines.language.file.options import (
     SourceKind,
     Text,
     clashes,
+    cluster_columns,
     hinted,
     key_columns,
     source_misfits,
@@ -156,6 +158,11 @@ class Join(Block):
     """
     For a join of tables: what the change feed of the result holds. `exact`: only rows that differ. `any`: an epoch that
     is computed in full overwrites the result, so that its feed also holds rows that do not differ.
+    """
+    cluster_by: Annotated[tuple[StrictStr, ...], BeforeValidator(cluster_columns), WithJsonSchema(CLUSTER_SCHEMA)] = ()
+    """
+    For a join of tables: one column of the result or a list of at most four, by which the result is laid out instead of
+    by its key, so that changes of the rows that they refer to touch few of its files.
     """
     max_versions: Annotated[StrictInt, Field(ge=1)] | None = None
     """The maximum commits of each source that one epoch reads from the feeds. A run may take several epochs."""

@@ -13,6 +13,7 @@ from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from lakehouse.errors.errors import printable
+from lakehouse.values.recorded import CLUSTERING_COLUMNS
 from pipelines.language.file.document import PATTERN
 from pipelines.language.names import checked_name, nearest
 from pipelines.language.sql.syntax import lateness
@@ -60,16 +61,33 @@ KEY_SCHEMA = {
 }
 
 
+CLUSTER_SCHEMA = {
+    "anyOf": [KEY_SCHEMA["anyOf"][0], {**KEY_SCHEMA["anyOf"][1], "maxItems": CLUSTERING_COLUMNS}],
+}
+
+
 def key_columns(value: object) -> object:
     """Convert one column name, or a list of names, to a tuple of names; raise what pydantic reports for others."""
+    return _columns(value, "a key", "the key")
+
+
+def cluster_columns(value: object) -> object:
+    """Convert the columns of `cluster_by` as `key_columns` does; Delta clusters by at most four."""
+    names = _columns(value, "`cluster_by`", "`cluster_by`")
+    if len(names) > CLUSTERING_COLUMNS:
+        raise ValueError(f"Delta clusters a table by at most {CLUSTERING_COLUMNS} columns")
+    return names
+
+
+def _columns(value: object, what: str, where: str) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple) else value
     if isinstance(names, tuple) and all(isinstance(name, str) for name in names):
         if not all(names) or not names:
-            raise ValueError("a key needs at least one column, each with a name")
+            raise ValueError(f"{what} needs at least one column, each with a name")
         if len({name.lower() for name in names}) < len(names):
-            raise ValueError("a column is in the key twice")
+            raise ValueError(f"a column is in {where} twice")
         return names
-    raise hinted("a key is one column name or a list of them", "quote a name that YAML reads as another type")
+    raise hinted(f"{what} is one column name or a list of them", "quote a name that YAML reads as another type")
 
 
 Name = Annotated[StrictStr, AfterValidator(checked_name)]

@@ -286,6 +286,9 @@ def stream_misfits(statement: Statement, join: Join, sources: Sources) -> Iterat
         yield "max_buffered_rows", Misfit(problem, "leave it out: this join buffers no rows")
     if join.feed == "any":
         yield from _unlike_any_feed(statement, join)
+    if join.cluster_by and statement.reads_stream:
+        problem = "`cluster_by` lays out a result whose rows change, but a join with a stream only appends"
+        yield "cluster_by", Misfit(problem, "leave it out")
     if not statement.reads_stream:
         ordered = [name for name, source in timed.items() if source and source.kind == "table" and source.order_by]
         if join.changelog and ordered:

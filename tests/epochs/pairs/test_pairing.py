@@ -448,8 +448,8 @@ def test_the_gate_of_a_load_finds_a_wrong_row(loaded: Pairs, tmp_path: Path, mon
     def wrong(rows: DataFrame) -> DataFrame:
         return rows.where("NOT (aid = 52 AND bid = 60)")
 
-    rows_in_key_order = load.rows_in_key_order
-    monkeypatch.setattr(load, "rows_in_key_order", lambda *given, **how: wrong(rows_in_key_order(*given, **how)))
+    rows_in_order = load.rows_in_order
+    monkeypatch.setattr(load, "rows_in_order", lambda *given, **how: wrong(rows_in_order(*given, **how)))
     with pytest.raises(GateFailed, match="every row that the join computes"):
         lake.joins(joins).run(lake.spark)
     assert not lake.is_there("again")

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from lakehouse import limits
 from lakehouse.values.pruning import bounds_of, compared, range_of
 from lakehouse.values.sqltext import numbered
-from pipelines.epochs.views import in_key_order
+from pipelines.epochs.views import in_order
 from tests.cases import cases
 from tests.exact import held, plain
 from tests.lake import Lake
@@ -61,7 +61,7 @@ OF_KEY = {"LEFT": "l.{0}", "INNER": "l.{0}", "RIGHT": "r.{0}", "FULL": "coalesce
 )
 def test_files_of_a_load_have_separate_key_ranges(lake, monkeypatch, how, key):
     monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
-    monkeypatch.delattr(in_key_order, "expected_rows")  # the rows are not exchanged after the join
+    monkeypatch.delattr(in_order, "expected_rows")  # the rows are not exchanged after the join
     names = key.split()
     chosen = ", ".join(OF_KEY[how].format(name) for name in names)
     on = " AND ".join(f"l.{name} = r.{name}" for name in names)
@@ -90,7 +90,7 @@ def test_a_foreign_key_join_has_separate_key_ranges(lake, monkeypatch, kind, joi
     """Rows are cut into ranges before outer look-ups in small tables, else after the look-ups."""
     monkeypatch.setattr(limits, "BYTES_PER_FILE", 3000)
     if kind in ("small", "second"):
-        monkeypatch.delattr(in_key_order, "expected_rows")
+        monkeypatch.delattr(in_order, "expected_rows")
     if kind == "large":
         monkeypatch.setattr(limits, "BROADCAST_BYTES", 0)
     lake.create(f"texts_{kind}", "s STRING, w STRING")

@@ -1,4 +1,4 @@
-"""All rows of a join in the order of its key, for files whose key ranges do not overlap."""
+"""All rows of a join in the order of its layout, mostly its key, for files whose ranges do not overlap."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -22,9 +22,10 @@ RANGE = f"{PREFIX}range"
 """The working column of the number of the range that contains the key."""
 
 
-def rows_in_key_order(workspace: Workspace, bound: BoundJoin, *, is_cut: bool) -> DataFrame:
+def rows_in_order(workspace: Workspace, bound: BoundJoin, *, is_cut: bool) -> DataFrame:
     """
-    Return the meaning of a join at the pinned versions, one partition for each range of the key, sorted within it.
+    Return the meaning of a join at the pinned versions, one partition for each range of the columns of `cluster_by`, or
+    else of the key, sorted within it.
 
     Two tables that are joined on their keys are cut into ranges before they are joined: each goes through one exchange,
     and the result through none. So is a table with outer look-ups in tables that are small enough to be broadcast. The
@@ -35,9 +36,11 @@ def rows_in_key_order(workspace: Workspace, bound: BoundJoin, *, is_cut: bool) -
     """
     files = 1 + sum(table.size for table in bound.sources) // limits.BYTES_PER_FILE
     keys = [F.col(quote(name)) for name in bound.join.key]
-    bounds = _bounds(workspace, bound, files) if is_cut and 1 < files <= limits.LOAD_RANGES else None
+    is_by_key = not bound.cluster_by
+    bounds = _bounds(workspace, bound, files) if is_by_key and is_cut and 1 < files <= limits.LOAD_RANGES else None
     if not bounds:
-        return expected_rows(workspace, bound).repartitionByRange(files, *keys).sortWithinPartitions(*keys)
+        order = [*map(F.col, map(quote, bound.cluster_by)), *keys]
+        return expected_rows(workspace, bound).repartitionByRange(files, *order).sortWithinPartitions(*order)
     columns = [F.col(quote(name)) for name in bound.columns.fieldNames()]
     if len(bound.join.members) == len(bound.join.inputs) == 2:
         cut = [_cut(rows, bound, place, bounds) for place, rows in enumerate(whole_inputs(workspace, bound))]
