@@ -9,7 +9,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from expectations.gate.affected import touched
-from expectations.gate.by_key import ReadsDiffer, driver_copy, has_key, in_sample, own_key, trusted, with_keys
+from expectations.gate.by_key import (
+    NO_LITERALS,
+    ReadsDiffer,
+    driver_copy,
+    has_key,
+    in_sample,
+    own_key,
+    trusted,
+    with_keys,
+)
 from expectations.gate.rules import (
     KEY_RULES,
     KEYLESS,
@@ -277,8 +286,9 @@ class _Staged:
         """Return published rows; `literals` are the pruning of the recomputed keys, None for small sources."""
         rows = published
         if literals is not None and self.share == 1:
+            literals = NO_LITERALS if self.layout else literals  # its files have no ranges of the key
             rows = with_keys(published, self.names, own_key(self.names), recomputed, literals)
-        elif literals is not None:
+        elif literals is not None and not self.layout:
             rows = published.where(trusted(keys, may_be_absent=self.may_be_absent).predicate(self.names) or "TRUE")
         if self.by_hash:
             parts = {name: quote(name) for name in self.names} | {NEW_HASH: row_hash(list(self.row))}

@@ -188,7 +188,8 @@ def merge_statement(
     keys = changes.select(F.expr(numbered(quote("key", name) for name in key)).alias("key"))
     equal = "<=>" if null_safe else "="
     condition = " AND ".join(f"t.{quote(name)} {equal} s.key.{quote(name)}" for name in key)
-    pruned = null_safe_predicate(keys, key, "t.") if null_safe else pruning(keys).predicate(key, "t.")
+    ranges = 1 if layout else None  # the files have no ranges of the key then
+    pruned = null_safe_predicate(keys, key, "t.", ranges) if null_safe else pruning(keys, ranges).predicate(key, "t.")
     located = null_safe_predicate(_placed(changes, layout), layout, "t.") if layout else None
     source, clauses = ["op", "key"], []
     if "delete" in ops:

@@ -131,25 +131,28 @@ def pruning(keys: DataFrame, ranges: int | None = None) -> Pruning:
     return Pruning(tuple(wanted), number, exact=number is not None and len(struct) == len(wanted) == 1)
 
 
-def null_safe_predicate(keys: DataFrame, columns: Sequence[str], prefix: str = "") -> str | None:
+def null_safe_predicate(
+    keys: DataFrame, columns: Sequence[str], prefix: str = "", ranges: int | None = None
+) -> str | None:
     """
     Build the predicate of `Pruning` for keys as `null_safe_pruning` takes them; it is empty without keys, and None if
     no predicate is possible.
     """
-    covering = null_safe_pruning(keys)
+    covering = null_safe_pruning(keys, ranges)
     return "" if covering.keys == 0 else covering.predicate(columns, prefix)
 
 
-def null_safe_pruning(keys: DataFrame) -> Pruning:
+def null_safe_pruning(keys: DataFrame, ranges: int | None = None) -> Pruning:
     """
     Compute what `pruning` does for keys that may have nulls, which are values: a branch for each pattern of nulls, if
     any. The keys may be read three times for each pattern, and once more.
     """
+    most = ranges or limits.KEY_RANGES
     struct = fields_of(keys, "key")
     parts = range(len(struct))
     flags = keys.select(*(F.expr(f"key.k{part} IS NULL").alias(f"k{part}") for part in parts)).distinct().collect()
     if not any(any(flag) for flag in flags):
-        return pruning(keys)
+        return pruning(keys, most)
     branches = []
     for flag in flags:
         present, absent = (tuple(part for part in parts if flag[part] is is_null) for is_null in (False, True))
@@ -157,7 +160,7 @@ def null_safe_pruning(keys: DataFrame) -> Pruning:
             " AND ".join(f"key.k{part} IS {'NULL' if flag[part] else 'NOT NULL'}" for part in parts)
         )
         own = F.expr(numbered(f"key.k{part}" for part in present)).alias("key")
-        covering = pruning(of_pattern.select(own), max(limits.KEY_RANGES // len(flags), 1))
+        covering = pruning(of_pattern.select(own), max(most // len(flags), 1))
         branches.append(Branch(present, absent, covering))
     numbers = [branch.covering.keys for branch in branches]
     number = None if None in numbers else sum(number or 0 for number in numbers)

@@ -60,9 +60,11 @@ def backfill(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[
 
 def layout(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[str, Any]:
     """
-    Apply the same changes to a result in the order of its key and to one that is clustered by the reference, first
-    while the rows of a reference lie anywhere in the source, then while they lie together.
+    Apply the same changes of the newest referenced rows to a result in the order of its key and to one that is
+    clustered by the reference, first while the rows that refer to them lie anywhere in their table, then while they lie
+    together.
     """
+    workload = replace(workload, shape="recent")
     (reference,) = workload.sources[0].references
     found: dict[str, Any] = {}
     for order in ("anywhere", "together"):
