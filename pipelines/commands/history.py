@@ -90,9 +90,9 @@ def last_gate(history: JoinHistory) -> GateStatus | None:
 
 
 def _gate(entry: Entry) -> GateStatus | None:
-    """Return the gate that a row of the ledger reports; a load is published before its gate, other epochs after it."""
+    """Return the gate that a row of the ledger reports; loads and overwrites are published before it, others after."""
     assert entry.at is not None
-    if entry.step == COMMITTED or (entry.step == PUBLISHING and entry.strategy != "load"):
+    if entry.step == COMMITTED or (entry.step == PUBLISHING and entry.strategy not in ("load", "overwrite")):
         warned = "; ".join(entry.message.splitlines())
         return GateStatus(passed=True, epoch=entry.epoch, at=entry.at, findings=warned)
     if entry.step == REJECTED or (entry.step == ABANDONED and entry.message.startswith(REJECTED_LOAD)):

@@ -112,7 +112,7 @@ def test_a_warning_comes_before_changes_are_gone() -> None:
 
 
 def test_the_last_gate_is_that_of_the_highest_epoch_and_there_of_the_newest_attempt() -> None:
-    """A load is published before its gate; everything else has passed it when it is published."""
+    """A load and an overwrite are published before their gate; everything else has passed it when it is published."""
 
     def gate(*rows: Any) -> tuple[bool, int, str] | None:
         found = last_gate(ledger(*rows))
@@ -128,6 +128,9 @@ def test_the_last_gate_is_that_of_the_highest_epoch_and_there_of_the_newest_atte
     assert gate(*load, entry(2, REJECTED, 2, message="two rows")) == (False, 2, "two rows")
     assert gate(*load, entry(2, REJECTED, 2), entry(2, PUBLISHING, 3)) == (True, 2, "")
     assert gate(*load, entry(2, REJECTED, 4, message="late"), entry(2, PUBLISHING, 3)) == (False, 2, "late")
+    overwriting = entry(2, PUBLISHING, 2, strategy="overwrite")
+    assert gate(*load, overwriting) == (True, 1, "")
+    assert gate(*load, overwriting, entry(2, COMMITTED, 3, strategy="overwrite")) == (True, 2, "")
     assert gate(*load, entry(2, PUBLISHING, 2), entry(2, BROKEN, 3), entry(2, ABANDONED, 4)) == (True, 2, "")
 
 
