@@ -132,7 +132,7 @@ def merge(
     address, spark = table.address, engine.spark
     changes, on_driver = stage.rows(spark, part)
     null_safe = stage.has_null_keys(part)
-    layout = () if distinguishing else table.clustered_by or ()
+    layout = table.clustered_by or ()
     statement = merge_statement(
         address, stage, changes, ops, part, distinguishing, layout, on_driver=on_driver, null_safe=null_safe
     )

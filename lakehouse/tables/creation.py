@@ -56,7 +56,7 @@ def recluster(engine: Engine, table: Table, cluster_by: Sequence[str]) -> dict[s
     """
     spark, address = engine.spark, table.address
     clustering = _clustering(cluster_by or _clustering_columns(table.schema, table.key))
-    with _alone(address):
+    with _refusing_conflicts(address):
         set_properties(spark, address, {CLUSTER_BY: UNSETTLED})
         write(
             f"cluster {address.label}",
@@ -120,7 +120,7 @@ def optimize(engine: Engine, table: Table, *, whole: bool = False) -> dict[str, 
     """
     address = table.address
     statement = f"OPTIMIZE {address.sql}{' FULL' if whole else ''}"
-    with _alone(address):
+    with _refusing_conflicts(address):
         metrics = write(
             f"optimize {address.label}",
             lambda: engine.spark.sql(statement).select("metrics.*").collect()[0],
@@ -130,14 +130,15 @@ def optimize(engine: Engine, table: Table, *, whole: bool = False) -> dict[str, 
 
 
 @contextmanager
-def _alone(address: Address) -> Iterator[None]:
+def _refusing_conflicts(address: Address) -> Iterator[None]:
+    """Raise AnotherRun where another writer changes the table meanwhile."""
     try:
         yield
     except Exception as error:
         if not is_conflict(error):
             raise
         raise AnotherRun(
-            address.label, "another writer changed the table during OPTIMIZE", hint="run `lakejoin maintain` again"
+            address.label, "another writer changed the table during its upkeep", hint="run `lakejoin maintain` again"
         ) from error
 
 
