@@ -432,7 +432,7 @@ def test_a_pattern_of_nulls_that_merge_leaves_out_breaks_the_epoch(loaded, tmp_p
     lake = loaded.copy(tmp_path / "lake")
     lake.sql(FIRST, "b")
 
-    def without_nulls(keys: DataFrame, columns: Any, prefix: str = "") -> str:
+    def without_nulls(keys: DataFrame, columns: Any, prefix: str, ranges: int) -> str:
         return " AND ".join(f"{prefix}`{column}` IS NOT NULL" for column in columns)
 
     monkeypatch.setattr("lakehouse.publish.merge.null_safe_predicate", without_nulls)
