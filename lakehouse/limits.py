@@ -12,24 +12,19 @@ CHANGES_VIA_DRIVER = 10_000
 """Rows. Up to this many changed rows of an epoch pass through the driver; more pass through the stage. By judgement."""
 
 ROWS_ON_DRIVER = 100_000
-"""Rows. A frame with more rows is not collected to the driver. By judgement."""
+"""
+Rows. A frame with more rows is not collected to the driver; that many changes of a small table are broadcast with it.
+The gate checks up to this many rows in this process, which took a tenth of the time of Spark queries.
+"""
 
 BYTES_ON_DRIVER = 64 * 2**20
 """Bytes. A larger frame is not collected to the driver, even if it has few rows. By judgement."""
 
-JUDGED_IN_PROCESS = 100_000
-"""Rows. The gate checks up to this many rows in this process, which took a tenth of the time of Spark queries."""
-
-STAGED_BYTES = 4 * 2**20
-"""
-Bytes. A staged part of up to this size is read by the driver when it is merged, not by a query, unless it has more than
-`ROWS_ON_DRIVER` rows. By judgement.
-"""
-
 INTERPRETED_BYTES = 4 * 2**20
 """
 Bytes. Queries over files of up to this size are interpreted. Over two tables with a million rows each in 25 MB an epoch
-of one change took 5.6 s with interpreted and 3.8 s with compiled queries, once the session was warm.
+of one change took 5.6 s with interpreted and 3.8 s with compiled queries, once the session was warm. A staged part of
+up to this size is read by the driver when it is merged, unless it has more than `ROWS_ON_DRIVER` rows.
 """
 
 QUICKLY_COMPILED_BYTES = 64 * 2**20
@@ -38,15 +33,6 @@ Bytes of the tables of a pipeline. The JVM of a command over up to this size use
 with six changed rows took 53 to 67 s of processor time with both compilers, 40 s with the first alone, and 33 s with
 the archive of classes, too. Up to which size this is so was not measured: by judgement.
 """
-
-METHOD_BYTES = 8_000
-"""
-Bytes. Java interprets a generated method of more bytes instead of compiling it, so that Spark had better not generate
-it. A scan of 2 million rows of 13 columns under 50 ranges of a key took 4.7 s with such a method and 1.5 s without.
-"""
-
-NOT_ADAPTIVE_ROWS = 1_000_000
-"""Rows. Joins of two streams with up to this many new rows run without adaptive execution. By judgement."""
 
 # Tables that are read whole, and tables that are read by key.
 
@@ -76,9 +62,6 @@ of up to this size together are broadcast to the rows of a load, or of the gate,
 with 2 million facts took 8 to 10 s so, and 13 to 14 s with look-ups level by level.
 """
 
-BROADCAST_CHANGES = 100_000
-"""Rows. Up to this many changes are broadcast with their table; with more, neither is broadcast. By judgement."""
-
 STAGED_STREAM_BYTES = 32 * 2**20
 """
 Bytes of the new files of a stream. The rows that more bytes make are not staged, but computed twice: once to count them
@@ -90,17 +73,11 @@ REWRITTEN_STATE_BYTES = 64 * 2**20
 
 # Reads and writes of Delta tables.
 
-VERSIONS_PER_READ = 10
+COMMITS_AT_ONCE = 10
 """
-Versions. A change feed is read in ranges of this many versions: with deletion vectors the cost of one read grows faster
-than the number of versions.
+Commits. A change feed is read in ranges of this many versions: with deletion vectors the cost of one read grows faster
+than the number of versions. The first look-up in the history of a table reads this many commits.
 """
-
-COMMITS_AT_ONCE = 20
-"""Commits. The first look-up of a table reads this many commits of its history. By judgement."""
-
-LOCK_SECONDS = 30
-"""Seconds. A writer that waits longer for the lock of a table says so, and goes on waiting. By judgement."""
 
 LEDGER_ROWS = 200
 """Rows. The first read of the ledger returns this many of the newest rows of a join, or about runs. By judgement."""
@@ -111,20 +88,17 @@ LEDGER_FILES = 50
 DISTORTED_COMMITS = 50
 """Commits. Rows that a feed distorts are looked up in each of up to this many commits; each look-up takes two scans."""
 
-DISTORTED_COLUMNS = 4
-"""Columns. These scans skip files by the values of at most this many columns. By judgement."""
-
 LISTED_KEYS = 10_000
-"""Keys. A predicate lists up to this many keys as literals; ranges cover more keys. By judgement."""
+"""
+Keys. A predicate lists up to this many keys as literals; ranges cover more keys. If more of the 65,536 parts of two
+tables differ, all rows are compared. By judgement.
+"""
 
 KEY_RANGES = 30
 """
 Ranges. A predicate that covers keys has at most this many ranges. With 30 a scan of 2 million rows of 13 columns took
 0.7 s, with 50 it took 1.5 s, because Spark no longer generated code for it.
 """
-
-KEY_BUCKETS = 2_000
-"""Buckets. Keys are grouped into this many buckets to find the widest gaps between them. By judgement."""
 
 BYTES_PER_FILE = 32 * 2**20
 """
@@ -138,9 +112,6 @@ Ranges. A load with more files sorts its rows after the join: the expression tha
 so long that Spark no longer generates code for the scan. By judgement.
 """
 
-LISTED_PARTS = 10_000
-"""Parts. If more of the 65,536 parts of two tables differ, all rows are compared: a filter skips few. By judgement."""
-
 BYTES_PER_SLICE = 2**30
 """Bytes of the sources for each slice of a backfill. By judgement."""
 
@@ -150,31 +121,29 @@ MOST_SLICES = 1_000
 # Rows that the gate checks.
 
 RECOMPUTED_ROWS = 50_000
-"""Rows of a change set that the gate recomputes from the sources; of a larger change set it samples about this many."""
-
-LEFT_OUT_ROWS = 10_000
 """
-Rows of the result in which the gate searches for missing changes. Each changed source has an equal share, so that a
-source with many changes does not crowd out another.
+Rows of a change set that the gate recomputes from the sources, or rows of a stream that it looks up again. It samples
+about this many of twice as many or more.
+"""
+
+SEARCHED_ROWS = 10_000
+"""
+Rows in which the gate searches for what a change set leaves out. Of a result of tables each changed source has an equal
+share, so that a source with many changes does not crowd out another. Of two streams it joins new and buffered rows
+again, of twice as many or more a sample of about this many.
 """
 
 SAMPLED_KEYS = 100
-"""Keys of which at least so many are also looked up without literals by the gate, others in each run; or all keys."""
+"""
+Keys of which at least so many are also looked up without literals by the gate, others in each run; or all keys. Of a
+first load the gate recomputes the rows of so many keys, and of so many more of each input with the result's key.
+"""
 
-LOADED_KEYS = 100
-"""Keys of a first load whose rows the gate recomputes, plus this many of each input with the result's key."""
-
-LOOKUPS_CHECKED = 100_000
-"""Rows of a stream that the gate looks up again; of more rows it samples about this many."""
-
-MOST_LOOKUPS = 1_000_000
-"""Rows. In an epoch with more new rows the gate looks up none again: it would take as long as the epoch."""
-
-MEETINGS_CHECKED = 20_000
-"""Rows. The gate joins all new and buffered rows of two streams again if they are at most this many."""
-
-MEETINGS_SAMPLED = 10_000
-"""Rows. Of more rows the gate joins a sample of about this many again, other rows in each run."""
+LARGE_STREAM_ROWS = 1_000_000
+"""
+Rows. In an epoch with more new rows of a stream the gate looks up none again, which would take as long as the epoch,
+and the join of two streams is planned adaptively.
+"""
 
 MOST_MEETINGS = 100_000
 """Rows. In an epoch with more rows the gate joins none again: it would take as long as the epoch."""
@@ -184,16 +153,5 @@ MOST_MEETINGS = 100_000
 BUCKET_WIDTHS = 4
 """Widths of the bound in one bucket of time, if ON has an equality too. In wider buckets fewer rows are in two."""
 
-TIME_PARTS = 64
-"""Parts. The times of a large epoch of two streams are split into this many parts, one task each. By judgement."""
-
 CONSTANT_POSITIONS = 200
 """Positions. Up to this many positions at which limits rise are constants in the query. By judgement."""
-
-NULL_KEY_SPREAD = 1024
-"""Values. Rows with a null key are spread over this many values, so that one task does not get all. By judgement."""
-
-# Pages.
-
-EPOCHS_SHOWN = 500
-"""Epochs. The pages of `lakejoin docs` list this many epochs of each join, the newest first."""

@@ -101,7 +101,7 @@ def gate_changelog(
         keys = logged.select("key").distinct()
         try:
             literals = trusted(
-                driver_copy(keys) if rows <= limits.JUDGED_IN_PROCESS else keys, may_be_absent=may_be_absent
+                driver_copy(keys) if rows <= limits.ROWS_ON_DRIVER else keys, may_be_absent=may_be_absent
             )
         except ReadsDiffer as differing:
             return Verdict((str(differing),))
@@ -124,7 +124,7 @@ def gate_changelog(
         f"coalesce(position, -1) AS key_{len(names)}",
         *(f"{condition} AS {rule}" for rule, condition in conditions.items()),
     )
-    in_process = is_alike_in_pandas(types) and rows <= limits.JUDGED_IN_PROCESS
+    in_process = is_alike_in_pandas(types) and rows <= limits.ROWS_ON_DRIVER
     return judged(batch, [*names, "_position"], rules, in_process=in_process, may_be_absent=may_be_absent)
 
 

@@ -127,7 +127,7 @@ def gate_change_set(
         [field.dataType for field in staged.key],
         staged.conditions(),
         rules,
-        are_many=rows > limits.JUDGED_IN_PROCESS,
+        are_many=rows > limits.ROWS_ON_DRIVER,
         may_be_absent=staged.may_be_absent,
     )
     if verdict.passed or sources is None:
@@ -165,7 +165,7 @@ class _Staged:
     @property
     def by_hash(self) -> bool:
         """Whether rows are compared by their hashes, so that the wide rows of a large result are not shuffled."""
-        return self.rows > limits.JUDGED_IN_PROCESS and has_checksum(list(self.row))
+        return self.rows > limits.ROWS_ON_DRIVER and has_checksum(list(self.row))
 
     @property
     def share(self) -> int:

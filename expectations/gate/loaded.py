@@ -58,7 +58,7 @@ def gate_loaded(
     batch = suspects(keys, key, KEY_RULES if may_be_absent else (), may_be_absent=may_be_absent)
     rules = KEY_RULES | LOADED_RULES if may_be_absent else LOADED_RULES
     in_process = is_alike_in_pandas(types)
-    batch = batch.limit(limits.JUDGED_IN_PROCESS) if in_process else batch
+    batch = batch.limit(limits.ROWS_ON_DRIVER) if in_process else batch
     with ThreadPoolExecutor(max_workers=1) as pool:  # one reads all keys, the other few rows by many small queries
         checking = pool.submit(_check_all_keys, keys, types, batch, sources)
         try:
@@ -128,7 +128,7 @@ def _with_wrong_rows(loaded: DataFrame, key: Sequence[str], sources: GateSources
     keyed = [(loaded.where(f"NOT {null_key(key, may_be_absent=may_be_absent)}"), own_key(key))]
     keyed += [(table.keyed, table.key_sql) for table in tables]
     keys = (rows.select(F.expr(key_sql).cast(numbered_key).alias("key")) for rows, key_sql in keyed)
-    samples = (sample_of(keys_of_table, salt, limits.LOADED_KEYS) for keys_of_table in keys)
+    samples = (sample_of(keys_of_table, salt, limits.SAMPLED_KEYS) for keys_of_table in keys)
     sample = driver_copy(reduce(DataFrame.unionAll, samples).distinct())
     literals = None if sources.are_small else sources.pruning(sample)
     existing = with_keys(loaded, key, own_key(key), sample, literals or NO_LITERALS)

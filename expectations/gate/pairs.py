@@ -103,8 +103,8 @@ def gate_loaded_pairs(
     loaded = read(spark, result, version)
     gate = _Gate(sources, paired, loaded.schema)
     keys = loaded.selectExpr(f"{own_key(paired.key)} AS key")
-    repeated = keys.groupBy("key").count().where("count > 1").limit(limits.LOADED_KEYS).select("key")
-    sample = driver_copy(sample_of(keys, salt, limits.LOADED_KEYS))
+    repeated = keys.groupBy("key").count().where("count > 1").limit(limits.SAMPLED_KEYS).select("key")
+    sample = driver_copy(sample_of(keys, salt, limits.SAMPLED_KEYS))
     keys_of_sides = gate.with_sources(sample, salt)
     try:
         existing = gate.rows(gate.of_keys(loaded, keys_of_sides), "existing")
@@ -125,20 +125,20 @@ class _Gate:
 
     def keys_to_check(self, lines: DataFrame, rows: int, *, is_incremental: bool) -> Keys:
         """Return the keys of each side to check: of staged rows and of changed rows, or of a share of them."""
-        share = max(rows // limits.LEFT_OUT_ROWS, 1)
+        share = max(rows // limits.SEARCHED_ROWS, 1)
         sample = lines.where(in_sample("key", self._sources.salt, share))
         keys = self._keys(sample, affected(self._sources) if is_incremental else {})
         keys = keys if share == 1 else self._of_few_lines(keys, lines)
         return self._with_partners(keys) if is_incremental and self._may_hide_pairs else keys
 
     def _of_few_lines(self, keys: Keys, lines: DataFrame) -> Keys:
-        """Return a sample of the keys of each side, of which about `limits.LEFT_OUT_ROWS` lines have one."""
+        """Return a sample of the keys of each side, of which about `limits.SEARCHED_ROWS` lines have one."""
         with_keys = self._with_side_keys(lines, keys, self.parts)
         numbers = with_keys.agg(*(F.count(name) for name in SIDE_KEYS)).collect()[0]
         samples = []
         for of_side, number in zip(keys, numbers, strict=True):
-            most = max(of_side.count() * limits.LEFT_OUT_ROWS // max(number, 1), 1)
-            is_few = number <= limits.LEFT_OUT_ROWS
+            most = max(of_side.count() * limits.SEARCHED_ROWS // max(number, 1), 1)
+            is_few = number <= limits.SEARCHED_ROWS
             samples.append(of_side if is_few else driver_copy(sample_of(of_side, self._sources.salt, most)))
         return samples[0], samples[1]
 
@@ -155,7 +155,7 @@ class _Gate:
             if is_outer:
                 values = self._sides.values_ever(1 - side, keys[1 - side])
                 partners = self._keys_of(side, self._sides.with_value(side, values))
-                sample = sample_of(partners, self._sources.salt, limits.LOADED_KEYS)
+                sample = sample_of(partners, self._sources.salt, limits.SAMPLED_KEYS)
                 with_partners[side] = driver_copy(keys[side].unionAll(sample).distinct())
         return with_partners[0], with_partners[1]
 
@@ -165,7 +165,7 @@ class _Gate:
     def with_sources(self, sample: DataFrame, salt: str) -> Keys:
         """Return the keys of each side of a sample of the result, and of rows of both inputs."""
         of_inputs = {
-            index: sample_of(self._keys_of(side, self._sides.table(side).keyed), salt, limits.LOADED_KEYS)
+            index: sample_of(self._keys_of(side, self._sides.table(side).keyed), salt, limits.SAMPLED_KEYS)
             for side, index in enumerate(self.paired.inputs)
         }
         return self._keys(sample, of_inputs)

@@ -92,7 +92,7 @@ def judged_rows(
     """Judge rows without a key by the SQL conditions of rows that violate a rule; add examples to the findings."""
     flags = (F.expr(condition).alias(rule) for rule, condition in conditions.items())
     batch = rows.select(F.monotonically_increasing_id().alias("key_0"), *flags)
-    verdict = judged(batch.limit(limits.JUDGED_IN_PROCESS), ["row"], rules, in_process=True)
+    verdict = judged(batch.limit(limits.ROWS_ON_DRIVER), ["row"], rules, in_process=True)
     return verdict if verdict.passed else Verdict((*verdict.findings, *examples()))
 
 
@@ -178,5 +178,5 @@ def judge_lines(
     flags = (f"coalesce({conditions[rule]}, FALSE) AS {rule}" for rule in rules)
     batch = lines.selectExpr(*key_columns(types), *flags)
     if are_many:
-        batch = suspects(batch, key, rules, may_be_absent=may_be_absent).limit(limits.JUDGED_IN_PROCESS)
+        batch = suspects(batch, key, rules, may_be_absent=may_be_absent).limit(limits.ROWS_ON_DRIVER)
     return judged(batch, key, rules, in_process=is_alike_in_pandas(types), may_be_absent=may_be_absent)

@@ -127,7 +127,7 @@ class GateSources:
     @property
     def share(self) -> int:
         """The number of rows of the result that are checked for each changed source."""
-        return limits.LEFT_OUT_ROWS // max(1, sum(table.changed is not None for table in self.inputs))
+        return limits.SEARCHED_ROWS // max(1, sum(table.changed is not None for table in self.inputs))
 
     def pruning(self, keys: DataFrame, index: int | None = None) -> Pruning:
         """Return the pruning of keys of an input, or of the result; no literals for small sources. See `trusted`."""

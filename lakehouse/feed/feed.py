@@ -30,6 +30,9 @@ from lakehouse.values.sqltext import numbered, quote
 _SPLITTING = frozenset({"RENAME COLUMN", "DROP COLUMNS", "CHANGE COLUMN", "CHANGE COLUMNS"})
 """Operations across which the feed of any column is not readable, only before and after them (pitfall 18)."""
 
+_PRUNING_COLUMNS = 4
+"""Columns. A scan for distorted rows skips files by the values of at most this many columns."""
+
 _ENTRIES_IN_ORDER = 4
 """Entries. A map of at most this many entries keeps their order in Scala."""
 
@@ -281,7 +284,7 @@ class Repair:
         """Return what skips files, by columns that are neither distorted nor null in these rows; None if none is."""
         columns = self._columns
         sound = [name for name in columns if skips_files(columns[name]) and not _distorted("", columns[name])]
-        sound = sound[: limits.DISTORTED_COLUMNS]
+        sound = sound[:_PRUNING_COLUMNS]
         if not sound:
             return None
         nulls = bad.agg(*(F.count_if(F.col(quote(name)).isNull()).alias(f"n{n}") for n, name in enumerate(sound)))

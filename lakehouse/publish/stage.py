@@ -130,7 +130,7 @@ class Stage:
             return self.get(spark, part), False
         footer = pyarrow.parquet.read_metadata(files[0]).metadata
         schema = StructType.fromJson(json.loads(footer[_SCHEMA_IN_FOOTER]))
-        is_small = sum(file.stat().st_size for file in files) <= limits.STAGED_BYTES and fits_arrow(schema)
+        is_small = sum(file.stat().st_size for file in files) <= limits.INTERPRETED_BYTES and fits_arrow(schema)
         # A million rows of few different values may be a file of 1 MiB.
         if not is_small or sum(pyarrow.parquet.read_metadata(file).num_rows for file in files) > limits.ROWS_ON_DRIVER:
             return self.get(spark, part, schema), False

@@ -14,10 +14,12 @@ from typing import Literal, TypeVar
 
 from filelock import FileLock, Timeout
 
-from lakehouse import limits
 from lakehouse.values.sqltext import local_path
 
 T = TypeVar("T")
+
+LOCK_SECONDS = 30
+"""Seconds. A writer that waits longer for the lock of a table says so, and goes on waiting."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ def _alone(location: str) -> Iterator[None]:
     lock = FileLock(lock_file(folder), thread_local=False)
     while True:
         try:
-            lock.acquire(timeout=limits.LOCK_SECONDS)
+            lock.acquire(timeout=LOCK_SECONDS)
             break
         except Timeout:
             log.warning("still waiting for another process that writes to %s", folder)

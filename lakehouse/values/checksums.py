@@ -133,7 +133,7 @@ class Compared:
 
     def predicate(self, columns: Sequence[StructField], key: Sequence[str]) -> str:
         """Write the Spark SQL predicate for the rows in the parts that differ, or for all rows if these are many."""
-        if len(self.differing) > limits.LISTED_PARTS:
+        if len(self.differing) > limits.LISTED_KEYS:
             return "true"
         listed = ", ".join(map(str, self.differing))
         return f"{part_of(columns, key)} IN ({listed})" if listed else "false"

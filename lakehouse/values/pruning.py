@@ -31,6 +31,9 @@ _DAMAGED = "\ufffd"
 _LATEST_MICROS = 253_402_300_799_999_999
 _EARLIEST_MICROS = -62_135_596_800_000_000
 
+_BUCKETS = 2_000
+"""Keys are grouped into this many buckets to find the widest gaps between them."""
+
 _SAMPLED = 200
 """Keys of the sample for each range. A range then seldom has more than 1.3 times its share of the rows."""
 
@@ -189,7 +192,7 @@ def _buckets(flat: DataFrame, column: str, data_type: T.DataType) -> list[tuple[
     # Large numbers that lie close together are equal as doubles.
     if isinstance(data_type, (T.StringType, T.TimestampNTZType)) or float(low) == float(high):
         return [(low, high)]
-    bucket = F.floor((F.col(column).cast("double") - float(low)) / (float(high) - float(low)) * limits.KEY_BUCKETS)
+    bucket = F.floor((F.col(column).cast("double") - float(low)) / (float(high) - float(low)) * _BUCKETS)
     rows = flat.groupBy(bucket.alias("bucket")).agg(F.min(column), F.max(column)).collect()
     return sorted((row[1], row[2]) for row in rows)
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lakehouse import limits
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.entries import Entry, JoinHistory
 from lakehouse.values.recorded import STATE, SourceVersions
@@ -22,6 +21,8 @@ from pipelines.language.join.fingerprint import NO_SETTINGS
 from pipelines.report import SourceExplanation
 from pipelines.report.facts import moment
 
+EPOCHS_SHOWN = 500
+"""The number of epochs of each join, the newest first."""
 RUNS_SHOWN = 10
 """The number of runs on the overview."""
 FOLDER = "docs"
@@ -85,7 +86,7 @@ def join_facts(
     else:
         facts, definition, join = _of_ktable(file, name, read), changelog_fingerprint(file, name, settings), ""
     state, note = standing(history, definition, join)
-    epochs = newest(name, history, limits.EPOCHS_SHOWN)
+    epochs = newest(name, history, EPOCHS_SHOWN)
     return replace(facts, state=state, note=note, epochs=epochs.epochs, more=epochs.more)
 
 

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
-from lakehouse import limits
 from lakehouse.values.compare import hash_of, is_exact
 from lakehouse.values.sqltext import quote, row_struct, struct
 from pipelines.joins.kernel import KeyTypes, null_reference, refers_to
@@ -86,13 +85,16 @@ def look_up(
     )
 
 
+_NULL_KEY_SPREAD = 1024
+
+
 class _Numbers(NamedTuple):
     """
     The numbers by which rows of a stream and versions of a table's rows are shuffled and sorted, as SQL of bigints.
 
     Args:
         of_reference: The number of a row of the stream. If its reference is null, which matches no version, it is one
-            of `NULL_KEY_SPREAD` numbers, which keep these rows from going to one task.
+            of `_NULL_KEY_SPREAD` numbers, which keep these rows from going to one task.
         of_key: The number of a version.
         are_hashes: Whether these are hashes of the key; otherwise they are 0.
     """
@@ -105,7 +107,7 @@ class _Numbers(NamedTuple):
 def _numbers(types: Sequence[DataType], stream: str, row: DataType) -> _Numbers:
     """Return the numbers for keys of these types, which are hashes unless equal keys may have different ones."""
     key = StructType([StructField(f"k{part}", data_type) for part, data_type in enumerate(types)])
-    spread = f"1 + pmod({hash_of(quote(stream), row)}, {limits.NULL_KEY_SPREAD})"
+    spread = f"1 + pmod({hash_of(quote(stream), row)}, {_NULL_KEY_SPREAD})"
     are_hashes = is_exact(key)
     # Always 0, but not a constant for Spark, which would leave a constant out of the hash of the shuffle.
     of_key = hash_of("key", key) if are_hashes else "CAST(pmod(hash(key), 1) AS BIGINT)"

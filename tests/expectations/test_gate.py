@@ -45,7 +45,7 @@ def test_each_rule_finds_what_breaks_it(published: Lake, finding: str) -> None:
 @pytest.mark.parametrize("finding", ["", "no unnecessary tombstone", "one change per key"])
 @pytest.mark.deep
 def test_a_large_change_set_is_judged_by_spark_and_alike(published: Lake, finding: str) -> None:
-    _judge(published, finding, limits.JUDGED_IN_PROCESS + 1)
+    _judge(published, finding, limits.ROWS_ON_DRIVER + 1)
 
 
 @pytest.mark.deep

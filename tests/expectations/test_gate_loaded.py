@@ -85,7 +85,7 @@ def test_what_is_right_passes(unloaded, monkeypatch, kind, size):
 @pytest.mark.deep
 def test_another_load_is_looked_at_elsewhere(unloaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sample is of the run: a fault in one row of many is found sooner or later."""
-    monkeypatch.setattr(limits, "LOADED_KEYS", 1)
+    monkeypatch.setattr(limits, "SAMPLED_KEYS", 1)
     lake, seen = unloaded, set[int]()
     lake.sql("INSERT INTO {left} SELECT id, id, NULL FROM range(10, 40)")
     driver_copy = loaded.driver_copy

@@ -39,10 +39,10 @@ def clicks(spark: SparkSession, tmp_path: Path) -> Clicks:
     return Clicks.new(spark, tmp_path / "lake")
 
 
-def as_many(monkeypatch: pytest.MonkeyPatch, rechecked: int = limits.LOOKUPS_CHECKED) -> None:
+def as_many(monkeypatch: pytest.MonkeyPatch, rechecked: int = limits.RECOMPUTED_ROWS) -> None:
     monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", 0)
     monkeypatch.setattr(limits, "SMALL_BYTES", -1)
-    monkeypatch.setattr(limits, "LOOKUPS_CHECKED", rechecked)
+    monkeypatch.setattr(limits, "RECOMPUTED_ROWS", rechecked)
 
 
 SOME = ("no row", "no rows", "partner of another", "partner of before")
@@ -121,7 +121,7 @@ def test_what_is_right_passes_and_where_all_is_wrong_a_sample_tells(spark, tmp_p
         "LEFT JOIN users b ON c.id - 4 = b.id"
     )
     if size != "few":
-        as_many(monkeypatch, 3 if size == "sampled" else limits.LOOKUPS_CHECKED)
+        as_many(monkeypatch, 3 if size == "sampled" else limits.RECOMPUTED_ROWS)
     pipeline = lake.pipeline(sql, sources)
     pipeline.run(spark)
     steps = [

@@ -104,7 +104,7 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
     """
     pipeline = _loaded(lake, KINDS[kind], **({"cluster_by": "w"} if "laid out" in size else {}))
     if "hashed" in size:
-        monkeypatch.setattr(limits, "JUDGED_IN_PROCESS", 2)
+        monkeypatch.setattr(limits, "ROWS_ON_DRIVER", 2)
     if size == "whole":  # a small table among large ones
         monkeypatch.setattr(GateSources, "are_small", False)
     elif size not in ("small", "hashed"):
@@ -174,7 +174,7 @@ def test_a_published_value_may_differ_from_the_source_by_the_order_of_a_map(lake
 @pytest.mark.deep
 def test_a_source_with_many_changes_does_not_crowd_out_another(spark, monkeypatch):
     """Each changed source has its share of the rows that are looked at for what is left out."""
-    monkeypatch.setattr(limits, "LEFT_OUT_ROWS", 6)
+    monkeypatch.setattr(limits, "SEARCHED_ROWS", 6)
     statement = PlainStatement(("l", "r"), (("left", "l.f = r.k"),), None, (("k", "l.k"),))
     left = spark.range(100).selectExpr("id AS k", "IF(id < 90, 0, 1) AS f")
     right = spark.range(5).selectExpr("CAST(id AS INT) AS k")

@@ -165,8 +165,7 @@ BOUNDS = "l.n BETWEEN r.n - 3 AND r.n + 6"
 @pytest.mark.slow
 def test_of_many_rows_some_are_checked(histories: dict[str, Streams], monkeypatch: pytest.MonkeyPatch) -> None:
     """What is lost of half of the rows is found; what is right passes, whichever rows are looked at."""
-    monkeypatch.setattr(limits, "MEETINGS_CHECKED", 0)
-    monkeypatch.setattr(limits, "MEETINGS_SAMPLED", 4)
+    monkeypatch.setattr(limits, "SEARCHED_ROWS", 4)
     lake = histories["full"]
     lake = lake.copy(lake.folder.parent / "sampled")
     join = lake.join(JOIN.replace("LEFT", "FULL"))

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from lakehouse import limits
 from lakehouse.ledger.ledger import NAME, Ledger
 from lakehouse.session import writing
 from lakehouse.session.engine import Engine
@@ -92,7 +91,7 @@ def test_processes_that_append_to_one_ledger_lose_nothing(lake, monkeypatch, her
 
 def test_a_commit_waits_for_the_lock_of_its_table_and_says_so(lake, monkeypatch, caplog):
     lake.create("t", "k INT")
-    monkeypatch.setattr(limits, "LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("lakehouse.session.writing.LOCK_SECONDS", 0.1)
     held = FileLock(writing.lock_file(lake.path("t")), thread_local=False)
     held.acquire()
     sleep, slept = time.sleep, []

@@ -46,7 +46,7 @@ def gate_lookups(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, en
     if not is_load and not _has_changed(plan, bound.join.inputs[0].source) and not entry.counts.get(APPENDED):
         return Verdict()
     number = entry.counts.get("read", 0)
-    if number > limits.MOST_LOOKUPS:
+    if number > limits.LARGE_STREAM_ROWS:
         return Verdict()
     inspect_maps(workspace, epoch)
     size = sum(table.size for table in bound.sources[1:])
@@ -58,8 +58,9 @@ def gate_lookups(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, en
     ):
         new_rows = _placed(plain_rows(workspace, epoch))
         staged = stage.get(workspace.spark, "result", bound.columns)
-        if number > limits.LOOKUPS_CHECKED:
-            new_rows, staged = _sample(bound, new_rows, staged, number // limits.LOOKUPS_CHECKED + 1, stage.path)
+        share = number // limits.RECOMPUTED_ROWS
+        if share > 1:
+            new_rows, staged = _sample(bound, new_rows, staged, share, stage.path)
         new_rows = _kept(stage, new_rows, via_driver=number <= limits.CHANGES_VIA_DRIVER)
         links = sorted(bound.join.links, key=lambda link: link.input)
         tables = [_table(workspace, epoch, link) for link in links]

@@ -82,7 +82,7 @@ class StreamSources:
             return True
         changed = self._feeds.ranges[item.source].changed_rows if item.source in self._commits else 0
         return table.size <= limits.BROADCAST_BYTES and (
-            self._feeds.scratch.via_driver or (changed is not None and changed <= limits.BROADCAST_CHANGES)
+            self._feeds.scratch.via_driver or (changed is not None and changed <= limits.ROWS_ON_DRIVER)
         )
 
     def _has_changes(self, source: str) -> bool:

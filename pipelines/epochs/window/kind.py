@@ -83,7 +83,7 @@ class WindowKind(StreamKind):
         workspace, plan = self.workspace, epoch.plan
         new_rows = [part.changed_rows for part in plan.sources]
         is_known = plan.strategy == "incremental" and None not in new_rows
-        is_small = is_known and sum(rows or 0 for rows in new_rows) <= limits.NOT_ADAPTIVE_ROWS
+        is_small = is_known and sum(rows or 0 for rows in new_rows) <= limits.LARGE_STREAM_ROWS
         with settings(workspace.spark, NOT_ADAPTIVE if is_small else {}):
             return via_driver_or_stage(
                 workspace, plan, plan.stream.bytes, stage, lambda scratch: Meetings(workspace, epoch, scratch).compute()

@@ -61,6 +61,9 @@ from pipelines.language.names import POSITION, SIDE, VERSION
 
 WHOLE_RANGE = 2**62
 
+_TIME_PARTS = 64
+"""The times of a large epoch are split into this many parts, one task each."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ordered:
@@ -168,7 +171,7 @@ def task_width(window: Window, counted: Mapping[str, Any]) -> int:
     width = sum(abs(bound.allowance) for bound in window.bounds) + 1
     width += max(watermark.lateness for watermark in window.watermarks)
     ends = [(counted[f"from{n}"], counted[f"to{n}"]) for n in range(len(window.watermarks))]
-    return int(max(width, *(last - first for first, last in ends if first is not None), 0)) // limits.TIME_PARTS + 1
+    return int(max(width, *(last - first for first, last in ends if first is not None), 0)) // _TIME_PARTS + 1
 
 
 class _Placed(NamedTuple):
@@ -198,7 +201,7 @@ def _placed_row_by_row(streams: "_Streams", rows: DataFrame, *, is_whole: bool) 
     width = WHOLE_RANGE
     if not is_whole:
         first, last = rows.agg(F.min(TIME), F.max(TIME)).collect()[0]
-        width = 1 if first is None else int(last - first) // limits.TIME_PARTS + 1
+        width = 1 if first is None else int(last - first) // _TIME_PARTS + 1
     events = rows.unionByName(streams.floor(), allowMissingColumns=True)
     return _Placed(with_watermarks(events, streams.window, width), width)
 

@@ -332,7 +332,7 @@ def test_the_gate_finds_a_pair_that_each_row_lacks_by_a_sample(loaded, tmp_path,
     for name, others in (("a", "1"), ("b", "1, 1")):
         lake.sql(f"INSERT INTO {{{name}}} SELECT CAST(100 + id AS INT), 'hot', {others} FROM range(8)", name)
     monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", 9)
-    monkeypatch.setattr(limits, "LEFT_OUT_ROWS", 9)
+    monkeypatch.setattr(limits, "SEARCHED_ROWS", 9)
     made, checked = pairs_gate._Gate.computed, list[int]()
 
     def counted(gate: Any, keys: Any) -> DataFrame:

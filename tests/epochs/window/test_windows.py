@@ -335,7 +335,7 @@ def test_what_is_seen_of_one_stream_is_seen_although_the_other_one_is_empty(stre
     """Adaptive plans leave out a join with nothing and what lies below it: counts and clocks are there all the same."""
     monkeypatch.setitem(session.FIXED, "spark.sql.adaptive.enabled", "true")
     monkeypatch.setattr(limits, "CHANGES_VIA_DRIVER", -1)
-    monkeypatch.setattr(limits, "NOT_ADAPTIVE_ROWS", -1)
+    monkeypatch.setattr(limits, "LARGE_STREAM_ROWS", -1)
     spark, join = streams.spark, streams.join()
     streams.come("left", (1, "a", 0), (2, None, 0), second=10)
     first = only(join.run(spark))
