@@ -1,4 +1,4 @@
-"""Spark sessions: a local session with Delta for embedded use, and lakejoin's own session beside the caller's."""
+"""Spark sessions: one that lakejoin starts with Delta, and lakejoin's own session beside that of a caller."""
 
 import importlib.util
 import logging
@@ -16,7 +16,18 @@ from pyspark.sql import DataFrame, SparkSession
 from lakehouse import limits
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.session.archive import class_archive_options
-from lakehouse.session.settings import COSTS, FIXED, INDISPENSABLE, JAVA_OPTIONS, LOCAL_SETTINGS, UNSET
+from lakehouse.session.configured import MASTER, REMOTE, configured_settings, is_local
+from lakehouse.session.settings import (
+    CLUSTER_SETTINGS,
+    COSTS,
+    DELTA_EXTENSION,
+    EXTENSIONS,
+    FIXED,
+    INDISPENSABLE,
+    JAVA_OPTIONS,
+    LOCAL_SETTINGS,
+    UNSET,
+)
 
 JARS = Path(sys.prefix) / "share" / "lakejoin" / "jars"
 """The folder into which set-up puts Delta's jars, so that a start resolves no dependencies."""
@@ -26,6 +37,8 @@ JAVA = Path(sys.prefix) / "share" / "lakejoin" / "java"
 
 _EXTERNAL_SPARK = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION")
 """Variables that show an existing Spark, which keeps its settings: over Connect, spark-submit or Databricks."""
+
+_CLASS_PATH, _JARS, _PACKAGES = "spark.driver.extraClassPath", "spark.jars", "spark.jars.packages"
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings for queries over few rows: compiling such a query takes longer than running it."""
@@ -50,52 +63,55 @@ def local_session(
     settings: Mapping[str, str] | None = None, *, is_command: bool = False, is_small: bool = False
 ) -> SparkSession:
     """
-    Start Spark with Delta on this machine, or return the session of an existing Spark unchanged.
+    Start Spark with Delta, or return the session of an existing Spark.
+
+    Spark runs on this machine unless its own settings name another master, or a server of Spark Connect: those of
+    `configured_settings`, or these here.
 
     Args:
-        settings: Spark settings that extend or override the local ones.
+        settings: Spark settings that extend or override all others.
         is_command: Whether this process ends after one command: its JVM then starts from an archive of classes.
         is_small: Whether the command reads few rows: the JVM then compiles quickly instead of well.
 
     Raises:
-        LakejoinError: Delta Lake for Spark or a suitable Java is not installed.
+        LakejoinError: Delta Lake for Spark or a suitable Java is not installed, Spark cannot be reached, or a setting
+            is one that lakejoin fixes.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
     if JAVA.exists():
         os.environ.setdefault("JAVA_HOME", str(JAVA))
+    values = dict(settings or {})
+    _refuse_fixed(values)
+    configured = ({} if _has_external_spark() else configured_settings()) | values
+    is_ours = not _has_external_spark() and REMOTE not in configured
+    if is_ours:
+        values |= _own_settings(configured, is_command=is_command, is_small=is_small)
+        values[MASTER] = configured.get(MASTER, "local[*]")
+    elif REMOTE in configured:
+        values[REMOTE] = configured[REMOTE]
     builder = SparkSession.builder.appName("lakejoin")
-    if not any(os.environ.get(name) for name in _EXTERNAL_SPARK):
-        if importlib.util.find_spec("delta") is None:
-            raise LakejoinError(
-                "local session",
-                "Delta Lake for Spark is not installed",
-                hint="install lakejoin with its extra `local`, or run `pip install delta-spark==4.4.0`",
-            )
-        builder = builder.master("local[*]")
-        options = class_archive_options(JARS) if is_command else []
-        if is_small:
-            options += QUICKLY_COMPILED
-        local = {**LOCAL_SETTINGS, **(settings or {})}
-        local[JAVA_OPTIONS] = " ".join([local[JAVA_OPTIONS], *options])
-        for name, value in local.items():
-            builder = builder.config(name, value)
-        if any(JARS.glob("*.jar")):
-            builder = builder.config("spark.driver.extraClassPath", f"{JARS}/*")
-        else:
-            from delta import configure_spark_with_delta_pip
-
-            builder = configure_spark_with_delta_pip(builder)
-    # Errors reach the caller as exceptions; pyspark would also print each on stderr, as JSON with a stack trace.
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    for name, value in values.items():
+        builder = builder.config(name, value)
+    if is_ours:
+        builder = _with_delta(builder, configured)
+    silence_context_loggers()
     try:
         with _stdout_on_stderr():
             return builder.getOrCreate()
     except Exception as error:
-        if type(error).__name__ != "PySparkRuntimeError":
+        where = values.get(REMOTE) or values.get(MASTER, "")
+        if type(error).__name__ != "PySparkRuntimeError" and (where.startswith("local") or not where):
             raise
+        if not where.startswith("local"):
+            raise LakejoinError(
+                "session",
+                f"Spark could not be started on {where}",
+                expected="a running master or server, as `spark.master` or `spark.remote` names it",
+                found=str(error).splitlines()[0],
+                hint="check the address, and what Spark printed before this; or leave it out for Spark on this machine",
+            ) from error
         raise LakejoinError(
             "local session",
             "Spark could not be started",
@@ -103,6 +119,62 @@ def local_session(
             found=str(error).splitlines()[0],
             hint="install a JRE (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME",
         ) from error
+
+
+def _refuse_fixed(settings: Mapping[str, str]) -> None:
+    if fixed := [name for name in settings if name in FIXED or name in UNSET]:
+        raise LakejoinError(
+            "settings of Spark",
+            f"lakejoin fixes {', '.join(fixed)} in its own session, because results depend on it",
+            hint="leave it out of `spark` in the pipeline file and of --conf",
+        )
+
+
+def _has_external_spark() -> bool:
+    return any(os.environ.get(name) for name in _EXTERNAL_SPARK)
+
+
+def _own_settings(configured: Mapping[str, str], *, is_command: bool, is_small: bool) -> dict[str, str]:
+    """Return the settings of a Spark that lakejoin starts: its own ones, as far as a user has not given others."""
+    own = LOCAL_SETTINGS if is_local(configured) else CLUSTER_SETTINGS
+    values = {name: value for name, value in own.items() if name not in configured}
+    if EXTENSIONS in configured and DELTA_EXTENSION not in configured[EXTENSIONS]:
+        values[EXTENSIONS] = f"{DELTA_EXTENSION},{configured[EXTENSIONS]}"
+    options = [own[JAVA_OPTIONS]]
+    # The archive is of lakejoin's own class path and options.
+    if is_local(configured) and is_command and not {JAVA_OPTIONS, _CLASS_PATH, _JARS, _PACKAGES} & set(configured):
+        options += class_archive_options(JARS)
+    if is_local(configured) and is_small:
+        options += QUICKLY_COMPILED
+    values[JAVA_OPTIONS] = " ".join([*options, *filter(None, [configured.get(JAVA_OPTIONS)])])
+    return values
+
+
+def _with_delta(builder: SparkSession.Builder, configured: Mapping[str, str]) -> SparkSession.Builder:
+    """Put Delta on the class paths of a Spark that lakejoin starts, beside what a user puts there, unless he has."""
+    if any("delta-spark" in configured.get(name, "") for name in (_JARS, _PACKAGES, _CLASS_PATH)):
+        return builder
+    if importlib.util.find_spec("delta") is None:
+        raise LakejoinError(
+            "local session",
+            "Delta Lake for Spark is not installed",
+            hint="install lakejoin with its extra `local`, or run `pip install delta-spark==4.4.0`",
+        )
+    jars = sorted(map(str, JARS.glob("*.jar")))
+    if not jars:
+        from delta import configure_spark_with_delta_pip
+
+        return configure_spark_with_delta_pip(builder, [*filter(None, configured.get(_PACKAGES, "").split(","))])
+    if is_local(configured):
+        return builder.config(_CLASS_PATH, ":".join(filter(None, [f"{JARS}/*", configured.get(_CLASS_PATH)])))
+    # Spark sends these to the executors.
+    return builder.config(_JARS, ",".join(filter(None, [*jars, configured.get(_JARS)])))
+
+
+def silence_context_loggers() -> None:
+    """Keep pyspark from printing each error as JSON with a stack trace: errors reach the caller as exceptions."""
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
@@ -122,10 +194,11 @@ def _stdout_on_stderr() -> Iterator[None]:
         os.close(own)
 
 
-def is_embedded() -> bool:
-    """Return whether `local_session` starts a Spark of its own, whose default file system is this machine's."""
-    is_external = any(os.environ.get(name) for name in (*_EXTERNAL_SPARK, "HADOOP_CONF_DIR"))
-    return not is_external and SparkSession.getActiveSession() is None
+def is_embedded(settings: Mapping[str, str] | None = None) -> bool:
+    """Return whether `local_session` starts a Spark on this machine, whose default file system is this machine's."""
+    is_external = _has_external_spark() or os.environ.get("HADOOP_CONF_DIR")
+    is_ours = not is_external and SparkSession.getActiveSession() is None
+    return is_ours and is_local(configured_settings() | dict(settings or {}))
 
 
 _released: WeakKeyDictionary[SparkSession, list[SparkSession]] = WeakKeyDictionary()
@@ -161,7 +234,7 @@ def own_session(spark: SparkSession, timezone: str) -> SparkSession:
 
 def _refuse_lossy(session: SparkSession) -> None:
     for name in _LOSSY:
-        if str(session.conf.get(name, "false")).lower() == "true":
+        if (setting_of(session, name) or "").lower() == "true":
             raise LakejoinError(
                 "session",
                 f"{name} is on",
@@ -205,9 +278,22 @@ def deviations(session: SparkSession) -> dict[str, str]:
     values = {row["key"]: row["value"] for row in session.sql("SET").collect()}  # one call, not two for each setting
     different = {}
     for name in (name for name, value in FIXED.items() if values.get(name, "").lower() != value.lower()):
-        with suppress(PySparkException):  # a setting that the runtime does not know cannot deviate
+        try:
             different[name] = str(session.conf.get(name))
+        except PySparkException as error:  # a setting that the runtime does not know cannot deviate
+            if "NOT_AVAILABLE" in (error.getCondition() or ""):
+                different[name] = "not available"
     return {name: value for name, value in different.items() if value.lower() != FIXED[name].lower()}
+
+
+def setting_of(session: SparkSession, name: str) -> str | None:
+    """Return a setting; None if it is not set, or if the runtime does not show it, as Databricks serverless does."""
+    try:
+        return session.conf.get(name, None)
+    except PySparkException as error:
+        if "NOT_AVAILABLE" not in (error.getCondition() or ""):
+            raise
+        return None
 
 
 def is_over_connect(spark: SparkSession) -> bool:
@@ -267,7 +353,7 @@ def settings(session: SparkSession, values: Mapping[str, str]) -> Iterator[None]
     Set configuration for one statement and restore the previous values afterwards, also after an error: Delta reads the
     transaction id and the user metadata of a MERGE from the session, and would apply them to every later write.
     """
-    before = {name: session.conf.get(name, None) for name in values}
+    before = {name: setting_of(session, name) for name in values}
     try:
         for name, value in values.items():
             session.conf.set(name, value)

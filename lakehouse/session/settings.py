@@ -160,22 +160,31 @@ _QUIET = Path(__file__).with_name("log4j2.properties")
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
-LOCAL_SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+EXTENSIONS = "spark.sql.extensions"
+DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+
+CLUSTER_SETTINGS = {
+    EXTENSIONS: DELTA_EXTENSION,
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.ui.enabled": "false",
-    JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_QUIET}" -XX:+UseParallelGC',
+    JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={_QUIET}"',
     "spark.ui.showConsoleProgress": "false",
+    # An epoch runs about 160 generated classes; with the default of 100 entries the next epoch finds none of them.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    # Joins that run side by side share the cores.
+    "spark.scheduler.mode": "FAIR",
+}
+"""Settings of a Spark that lakejoin starts on a cluster."""
+
+LOCAL_SETTINGS = {
+    **CLUSTER_SETTINGS,
+    "spark.ui.enabled": "false",
+    JAVA_OPTIONS: f"{CLUSTER_SETTINGS[JAVA_OPTIONS]} -XX:+UseParallelGC",
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 2),
     "spark.databricks.delta.snapshotPartitions": "2",
     # The number of tasks in which VACUUM lists files; the default is 10,000.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": str(os.cpu_count() or 2),
-    # An epoch runs about 160 generated classes; with the default of 100 entries the next epoch finds none of them.
-    "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.locality.wait": "0s",
-    # Joins that run side by side share the cores.
-    "spark.scheduler.mode": "FAIR",
     # The UI is off, and the retained plans of a thousand queries would fill the driver's memory.
     "spark.sql.ui.retainedExecutions": "10",
     "spark.ui.retainedJobs": "10",

@@ -219,7 +219,7 @@ class Workspace:
     @staticmethod
     def on_demand(start: Callable[[], SparkSession], file: PipelineFile, folder: Path) -> "Workspace":
         """Create a workspace that starts Spark when something needs it; `start` returns the session to start from."""
-        engine = Engine(lambda: own_session(start(), file.timezone), is_embedded=is_embedded())
+        engine = Engine(lambda: own_session(start(), file.timezone), is_embedded=is_embedded(file.spark))
         return Workspace(engine, file, folder.resolve())
 
     @property

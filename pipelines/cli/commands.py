@@ -8,6 +8,7 @@ import click
 
 from pipelines.cli.logs import log_to_stderr
 from pipelines.cli.options import (
+    CONF,
     FILE,
     FOLDER,
     SELECT,
@@ -322,15 +323,16 @@ def maintain(chosen: FileOptions, select: list[str] | None) -> "Answer":
 @cli.command()
 @FILE
 @VAR
+@CONF
 @click.option("--folder", type=FOLDER, help="Folder for the pages. Default: `docs` beside the pipeline file.")
-def docs(path: Path | None, variables: dict[str, str], folder: Path | None) -> None:
+def docs(path: Path | None, variables: dict[str, str], conf: dict[str, str], folder: Path | None) -> None:
     """
     Write a static site about the joins and their epochs.
 
     The site needs no server and no network: open the page that is printed. Only the ledger and the logs of
     the results are read.
     """
-    workspace = FileOptions(path, variables).open_without_spark()
+    workspace = FileOptions(path, variables, conf).open_without_spark()
     from pipelines.cli.progress import spinner
     from pipelines.commands.docs import write_docs
 

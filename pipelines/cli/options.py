@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -47,6 +47,14 @@ VAR = click.option(
     metavar="NAME=VALUE",
     callback=lambda _context, _option, value: _variables(value),
     help="Value of ${var.NAME} in the pipeline file. Repeatable.",
+)
+CONF = click.option(
+    "--conf",
+    "conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=lambda _context, _option, value: _settings(value),
+    help="Setting of the Spark that the command starts, such as spark.driver.memory=8g. Repeatable.",
 )
 SELECT = click.option(
     "--select",
@@ -88,6 +96,7 @@ class FileOptions:
 
     path: Path | None
     variables: dict[str, str]
+    conf: dict[str, str] = field(default_factory=dict)
     pipeline: str = ""
 
     def load(self) -> tuple["PipelineFile", Path]:
@@ -97,7 +106,7 @@ class FileOptions:
         path = self.path or find(Path.cwd())
         file = load(path, self.variables)
         self.pipeline = file.pipeline
-        return file, path.resolve().parent
+        return file.model_copy(update={"spark": file.spark | self.conf}), path.resolve().parent
 
     def open(self, *, goes_on: bool = False) -> "Workspace":
         """Read the file, then start Spark and open a workspace, as `open_without_spark` does."""
@@ -114,7 +123,7 @@ class FileOptions:
 
         def start() -> "SparkSession":
             announce("Starting Spark takes some seconds ...")
-            return local_session(is_command=not goes_on, is_small=not goes_on and workspace.is_small)
+            return local_session(file.spark, is_command=not goes_on, is_small=not goes_on and workspace.is_small)
 
         workspace = Workspace.on_demand(start, file, folder)
         return workspace
@@ -122,7 +131,8 @@ class FileOptions:
 
 def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callable[..., None]]:
     """
-    Add -f, --var and --output to a command, and print its report: the parts of joins or the answer that it returns.
+    Add -f, --var, --conf and --output to a command, and print its report: the parts of joins or the answer that it
+    returns.
 
     An error becomes a report too, so that with `--output json` stdout is always one document.
     """
@@ -130,10 +140,13 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callabl
     def decorate(function: Callable[..., "Answer"]) -> Callable[..., None]:
         @FILE
         @VAR
+        @CONF
         @OUTPUT
         @functools.wraps(function)
-        def invoke(path: Path | None, variables: dict[str, str], output: str, **options: Any) -> None:
-            chosen = FileOptions(path, variables)
+        def invoke(
+            path: Path | None, variables: dict[str, str], conf: dict[str, str], output: str, **options: Any
+        ) -> None:
+            chosen = FileOptions(path, variables, conf)
             try:
                 answer = function(chosen, **options)
                 report = _report(command, chosen.pipeline, answer)
@@ -295,12 +308,33 @@ def _named(path: Path | None) -> Path | None:
 
 def _variables(texts: tuple[str, ...]) -> dict[str, str]:
     variables: dict[str, str] = {}
-    for item in texts:
-        name, equals, value = item.partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+    for name, value in _pairs(texts, "--var"):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             hint = "a name consists of letters, digits and `_`, and does not begin with a digit"
-            raise click.BadParameter(f"`{item}` is not NAME=VALUE; {hint}", param_hint="'--var'")
-        if name in variables:
-            raise click.BadParameter(f"`{name}` is set twice", param_hint="'--var'")
+            raise click.BadParameter(f"`{name}={value}` is not NAME=VALUE; {hint}", param_hint="'--var'")
         variables[name] = value
     return variables
+
+
+def _settings(texts: tuple[str, ...]) -> dict[str, str]:
+    from pipelines.language.file.options import unfit_setting
+
+    settings: dict[str, str] = {}
+    for name, value in _pairs(texts, "--conf"):
+        if misfit := unfit_setting(name):
+            raise click.BadParameter(f"{misfit.problem}; {misfit.hint}", param_hint="'--conf'")
+        settings[name] = value
+    return settings
+
+
+def _pairs(texts: tuple[str, ...], option: str) -> Iterator[tuple[str, str]]:
+    names = set[str]()
+    for item in texts:
+        name, equals, value = item.partition("=")
+        if not equals:
+            metavar = "NAME=VALUE" if option == "--var" else "KEY=VALUE"
+            raise click.BadParameter(f"`{item}` is not {metavar}", param_hint=f"'{option}'")
+        if name in names:
+            raise click.BadParameter(f"`{name}` is set twice", param_hint=f"'{option}'")
+        names.add(name)
+        yield name, value

@@ -39,6 +39,7 @@ from pipelines.language.file.options import (
     Rule,
     Semantics,
     SourceKind,
+    SparkSettings,
     Text,
     clashes,
     cluster_columns,
@@ -198,6 +199,12 @@ class PipelineFile(Block):
     """The joins, by the name of their result table."""
     timezone: StrictStr = "UTC"
     """Time zone of the session that runs the joins; part of their definition."""
+    spark: SparkSettings = {}
+    """
+    Settings of the Spark that a command starts, beside those of `spark-defaults.conf` and instead of lakejoin's own:
+    `spark.master`, `spark.remote`, `spark.driver.memory` and so on. A session that lakejoin is given takes those that
+    can be set while it runs.
+    """
     threads: Annotated[StrictInt, Field(ge=1)] | None = None
     """
     How many joins that do not read each other `run`, `backfill`, `verify` and `validate` work on at the same time. By

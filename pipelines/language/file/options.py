@@ -150,6 +150,32 @@ RULES_SCHEMA = {
 Optimizations = Annotated[
     Literal["all", "none"] | tuple[Rule, ...], BeforeValidator(rule_names), WithJsonSchema(RULES_SCHEMA)
 ]
+
+
+def spark_settings(value: object) -> object:
+    """Check the names of settings of Spark, and write their values as text, as Spark takes them."""
+    if not isinstance(value, Mapping):
+        raise hinted("must be a mapping of settings of Spark", "for example `spark.driver.memory: 8g`")
+    for name in value:
+        if misfit := unfit_setting(str(name)):
+            raise hinted(*misfit)
+    for name, setting in value.items():
+        if not isinstance(setting, str | int | float):
+            raise hinted(f"`{name}` needs one value: text, a number, true or false", "quote a value that is no text")
+    return {name: str(one).lower() if isinstance(one, bool) else str(one) for name, one in value.items()}
+
+
+SparkSettings = Annotated[
+    dict[StrictStr, StrictStr],
+    BeforeValidator(spark_settings),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": r"^spark\."},
+            "additionalProperties": {"type": ["string", "number", "boolean"]},
+        }
+    ),
+]
 Expectations = list[dict[StrictStr, dict[StrictStr, Any]]]
 """Expectations of Great Expectations, each a mapping from its name to its arguments."""
 
@@ -165,6 +191,14 @@ class Misfit(NamedTuple):
 
     problem: str
     hint: str = ""
+
+
+def unfit_setting(name: str) -> Misfit | None:
+    """Return why a setting of Spark cannot be given; None if it can."""
+    if name.startswith("spark."):
+        return None
+    shown = printable(name)
+    return Misfit(f"`{shown}` is not a setting of Spark", "their names begin with `spark.`: `spark.driver.memory`")
 
 
 class Clash(NamedTuple):
