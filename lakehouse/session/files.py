@@ -8,6 +8,7 @@ else from the machine. No message shows them.
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ _S3_OPTIONS = {
 }
 """The options of delta-rs for S3, each with its setting of Hadoop below `fs.s3a.`, and its variables."""
 
+
+_AMAZON = re.compile(r"(?:https://)?s3(?:[.-]([a-z0-9-]+))?\.amazonaws\.com/?")
+"""The endpoints of Amazon S3, with the region that is a part of them."""
 
 _BUFFER = 1 << 16
 """Bytes that one request for a text file reads."""
@@ -226,6 +230,8 @@ class Files:
         for option, (setting, *variables) in _S3_OPTIONS.items():
             settings = (self._setting(f"fs.s3a.{of}{setting}") for of in (f"bucket.{uri.authority}.", ""))
             options[option] = next(filter(None, (*settings, *map(os.environ.get, variables))), "")
+        if own := _AMAZON.fullmatch(options["aws_endpoint"]):  # its clients know it by the region
+            options |= {"aws_endpoint": "", "aws_region": options["aws_region"] or own[1] or ""}
         if options["aws_endpoint"] and "://" not in options["aws_endpoint"]:
             is_plain = self._setting("fs.s3a.connection.ssl.enabled").lower() == "false"
             options["aws_endpoint"] = f"{'http' if is_plain else 'https'}://{options['aws_endpoint']}"

@@ -115,6 +115,9 @@ def test_credentials_are_those_of_the_bucket_then_of_the_session_then_of_the_env
     settings |= {"fs.s3a.connection.ssl.enabled": "false"}
     assert options("s3a://lake/x")["aws_endpoint"] == "http://localhost:9000"
     assert options("s3a://lake/x")["aws_region"] == "eu-central-1"
+    settings |= {"fs.s3a.endpoint": "s3.eu-west-1.amazonaws.com", "fs.s3a.endpoint.region": ""}
+    assert options("s3a://lake/x")["aws_region"] == "eu-west-1"
+    assert "aws_endpoint" not in options("s3a://lake/x")
 
 
 def test_no_credentials_are_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
