@@ -1,5 +1,5 @@
 # `make demo` and `make test` set up what they need; `.ci/setup` says what that is.
-.PHONY: setup demo test test-fast test-newest-spark newest-spark-if-possible test-deep test-all check benchmarks lock clean
+.PHONY: setup demo test test-fast test-newest-spark newest-spark-if-possible test-deep test-all test-places check benchmarks lock clean
 
 BIN := .venv/bin
 STAMP := .venv/.set-up
@@ -27,7 +27,7 @@ test: $(STAMP)
 
 # Between commits, in less than four minutes: the tests without Spark, and one whole path of each kind of join.
 test-fast: $(STAMP)
-	$(PYTEST) -m "fast and not deep and not slow"
+	$(PYTEST) -m "fast and not deep and not slow and not places"
 
 # What `make test-fast` runs of the rooms that use Spark, on the newest version of it that is supported.
 test-newest-spark: $(NEWEST_VENV)/.set-up
@@ -41,7 +41,7 @@ $(NEWEST_VENV)/.set-up: pyproject.toml constraints.txt .ci/setup .ci/packages .c
 # What `make test` leaves out: rules on every way, the tour, Spark Connect, alterations, kills, writers of all kinds;
 # and a part on the newest Spark, where that can be installed.
 test-deep: $(STAMP) newest-spark-if-possible
-	$(PYTEST) -m "deep and not slow"
+	$(PYTEST) -m "deep and not slow and not places"
 
 newest-spark-if-possible:
 	@if $(MAKE) $(NEWEST_VENV)/.set-up; then $(MAKE) test-newest-spark; \
@@ -49,7 +49,13 @@ newest-spark-if-possible:
 
 # Everything, also the slow tests: whole matrices. Takes hours.
 test-all: $(STAMP)
-	$(PYTEST) -m ""
+	$(PYTEST) -m "not places"
+
+# Tables, stages and the ledger on an object store: an S3 server that the tests start. What these tests need is fetched
+# into the user's cache; where that is impossible, they are skipped.
+test-places: $(STAMP)
+	@$(WITH_JAVA) $(BIN)/python .ci/fetch_places.py || echo "the tests of places will be skipped" >&2
+	$(WITH_JAVA) $(BIN)/pytest -rs -m places tests/places
 
 # Measure, and write the figures of README.md and tests/README.md with their plot: about an hour.
 benchmarks: $(STAMP)

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def main() -> None:
     print(f"set-up: fetching the jars of Delta {delta} from Maven Central or its mirror", file=sys.stderr)
     JARS.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=JARS.parent) as scratch:
-        resolved = resolve(f"io.delta:{DELTA}:{delta}", Path(scratch))
+        resolved = resolve(f"io.delta:{DELTA}:{delta}", Path(scratch), SHIPPED)
         found = Path(scratch, "jars-found")
         found.mkdir()
         for jar in resolved:
@@ -40,13 +41,13 @@ def main() -> None:
         found.rename(JARS)
 
 
-def resolve(coordinates: str, scratch: Path) -> list[Path]:
-    """Let spark-submit resolve the package as it starts a program that does nothing."""
+def resolve(coordinates: str, scratch: Path, excluded: Sequence[str]) -> list[Path]:
+    """Let spark-submit resolve packages as it starts a program that does nothing."""
     nothing = scratch / "nothing.py"
     nothing.touch()
     home = Path(pyspark.__file__).parent
     command = [home / "bin" / "spark-submit", "--master", "local[1]", "--packages", coordinates]
-    command += ["--exclude-packages", ",".join(SHIPPED), "--conf", f"spark.jars.ivy={scratch}/ivy", nothing]
+    command += ["--exclude-packages", ",".join(excluded), "--conf", f"spark.jars.ivy={scratch}/ivy", nothing]
     environment = os.environ | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

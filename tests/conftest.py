@@ -124,6 +124,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seen = Counter[str]()
     for item in items:
         function = item.nodeid.partition("[")[0]
+        if item.get_closest_marker("places"):  # a ring of its own
+            continue
         if "spark" not in getattr(item, "fixturenames", ()) and not item.get_closest_marker("own_process"):
             item.add_marker("fast")
         elif item.get_closest_marker("slow"):

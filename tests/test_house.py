@@ -185,3 +185,59 @@ def test_what_belongs_together_is_passed_as_one_value() -> None:
         and {"workspace", "bound", "plan"} <= {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
     ]
     assert apart == []
+
+
+FILES = {"pathlib", "shutil", "glob", "tempfile", "fsspec", "pyarrow.fs"}
+"""Modules that reach files."""
+
+OF_THIS_MACHINE = {
+    "lakehouse/session/files.py": "the layer: files at the addresses of tables and stages",
+    "lakehouse/session/writing.py": "the lock beside a local table",
+    "lakehouse/session/archive.py": "the archive of classes in the user's cache",
+    "lakehouse/session/session.py": "the jars and the Java of this environment",
+    "lakehouse/session/settings.py": "the settings of Spark's log",
+    "pipelines/binding/workspace.py": "the folder of the pipeline file",
+    "pipelines/commands/api.py": "the pipeline file, and the folders of pages",
+    "pipelines/commands/docs.py": "the folder of pages",
+    "pipelines/commands/init.py": "the folder of a new pipeline",
+    "pipelines/commands/validate.py": "the folders of suites and of Data Docs",
+}
+"""The modules that may reach files, with which; command line, pipeline file, demo and site reach no table by path."""
+
+
+def reaches_files(tree: ast.Module) -> bool:
+    """Return whether a module imports what reaches files, or opens one by `open`."""
+    for node in ast.walk(tree):
+        imported = [name.name for name in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        if isinstance(node, ast.ImportFrom):
+            imported = [node.module or "", *(f"{node.module}.{name}" for name in imported)]
+        if not FILES.isdisjoint(imported):
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
+            return True
+    return False
+
+
+def test_only_the_layer_of_files_reaches_what_lies_at_the_address_of_a_table_or_stage() -> None:
+    """A path taken for a URI, or a URI for a path, is read as missing and written into the working folder."""
+    apart = ("pipelines/cli/", "pipelines/language/", "pipelines/commands/demo/", "pipelines/commands/site/")
+    rooms = ("lakehouse/", "pipelines/")
+    found = {
+        module
+        for module, tree in modules()
+        if module.startswith(rooms) and not module.startswith(apart) and reaches_files(tree)
+    }
+    assert found == set(OF_THIS_MACHINE)
+
+
+@cases(
+    "line",
+    "import shutil",
+    "from pathlib import Path",
+    "from pyarrow import fs",
+    "import pyarrow.fs",
+    "from pyarrow.fs import LocalFileSystem",
+    "open(address.path)",
+)
+def test_a_way_to_files_is_found(line: str) -> None:
+    assert reaches_files(ast.parse(line))

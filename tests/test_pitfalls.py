@@ -31,6 +31,7 @@ from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import Append, TargetVersions
 from lakehouse.session import writing
 from lakehouse.session.engine import Engine
+from lakehouse.session.files import Files
 from lakehouse.session.session import own_session, settings
 from lakehouse.tables.creation import create
 from lakehouse.tables.table import get, read_feed
@@ -47,7 +48,7 @@ CHANGES = "op STRING, key STRUCT<k: INT>, before STRUCT<k: INT, v: STRING>, afte
 
 
 def stage_of(lake: Lake, *changes: tuple[object, ...], name: str = "1-a") -> Stage:
-    stage = Stage(str(lake.folder / "stage" / name))
+    stage = Stage(str(lake.folder / "stage" / name), Files())
     stage.put("result", lake.spark.createDataFrame(list(changes), CHANGES))
     return stage
 
@@ -161,7 +162,7 @@ def test_pitfall_48_the_merge_compares_only_columns_that_tell_updates(lake: Lake
     both = [*one[:1], ("update", (2,), (2, "a", 1, 1), (2, "a", 9, 1)), ("delete", (3,), (3, "a", 1, 1), None)]
     several = [("update", (1,), (1, "a", 1, 1), (1, "b", 1, 1)), ("update", (2,), (2, "a", 1, 1), (2, "a", 9, 1))]
     for name, changes, compared in (("one", one, {"v"}), ("both", both, {"w"}), ("several", several, {"v", "w"})):
-        stage = Stage(str(lake.folder / "stage" / name))
+        stage = Stage(str(lake.folder / "stage" / name), Files())
         stage.put("result", lake.spark.createDataFrame(changes, schema))
         statement = merge_statement(Address("t", lake.path("t")), stage, stage.get(lake.spark, "result"), ["update"])
         assert {column for column in "kvwx" if f"t.`{column}` <=> s" in statement} == compared

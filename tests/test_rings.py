@@ -1,4 +1,4 @@
-"""The rings of tests: `make test`, `make test-deep` and `make test-all` leave nothing out, and the page names them."""
+"""The rings of tests: `make test`, `make test-deep`, `make test-all` and `make test-places` leave nothing out."""
 
 import ast
 import re
@@ -11,6 +11,7 @@ import pytest
 from tests.conftest import FURTHER_CASES, pytest_collection_modifyitems
 
 ROOT = Path(__file__).parents[1]
+MAKEFILE = ROOT / "Makefile"
 MARKERS = ("deep", "slow")
 """The markers that decide in which ring a test is."""
 
@@ -18,12 +19,12 @@ MARKERS = ("deep", "slow")
 def rings() -> dict[str, str]:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"]
     (default,) = re.findall(r"-m '([^']*)'", options)
-    targets = re.findall(r"^(test[\w-]*):.*\n\t\$\(PYTEST\)(?: -m \"(.*)\")?$", (ROOT / "Makefile").read_text(), re.M)
+    targets = re.findall(r"^(test[\w-]*):.*\n\t\$\(PYTEST\)(?: -m \"(.*)\")?$", MAKEFILE.read_text(), re.M)
     return {target: given if target != "test" else default for target, given in targets}
 
 
 def is_selected(expression: str, markers: dict[str, bool]) -> bool:
-    return not expression or bool(eval(expression, {}, markers))
+    return not expression or bool(eval(expression, {}, {"places": False, **markers}))
 
 
 @pytest.mark.parametrize("has", list(product((False, True), repeat=len(MARKERS))))
@@ -33,6 +34,15 @@ def test_every_test_is_in_one_ring_and_all_are_in_the_last(has: tuple[bool, ...]
     assert len(selecting) == (0 if markers["slow"] else 1)
     assert is_selected(rings()["test-all"], markers)
     assert not is_selected(rings()["test-fast"], {**markers, "fast": True}) or selecting == ["test"]
+
+
+@pytest.mark.parametrize("has", list(product((False, True), repeat=len(MARKERS))))
+def test_a_test_of_places_is_in_a_ring_of_its_own(has: tuple[bool, ...]) -> None:
+    markers = {"places": True, "fast": True, **dict(zip(MARKERS, has, strict=True))}
+    assert [ring for ring, expression in rings().items() if is_selected(expression, markers)] == []
+    alone = re.search(r"^test-places:.*\n(?:\t.*\n)*\t.*pytest.* -m (\w+) tests/places$", MAKEFILE.read_text(), re.M)
+    assert alone is not None
+    assert is_selected(alone[1], markers)
 
 
 class Case:

@@ -9,6 +9,7 @@ from pyspark.sql.types import DoubleType, IntegerType, MapType, StringType
 from lakehouse.publish import merge as publish
 from lakehouse.publish.merge import merge_statement
 from lakehouse.publish.stage import Stage
+from lakehouse.session.files import Files
 from lakehouse.values.compare import is_exact
 from lakehouse.values.sqltext import Address
 from tests.lake import Lake, only
@@ -37,7 +38,7 @@ def test_an_update_assigns_only_the_columns_that_may_differ(lake: Lake) -> None:
     ]
     lake.create("t", "k INT, v STRING, w INT, d DOUBLE, m MAP<STRING, INT>", "(1, 'a', 1, 0.0, map('a', 1))")
     for number, (changes, expected) in enumerate(cases):
-        stage = Stage(str(lake.folder / "stage" / str(number)))
+        stage = Stage(str(lake.folder / "stage" / str(number)), Files())
         stage.put("result", lake.spark.createDataFrame(changes, schema))
         ops = sorted({change[0] for change in changes})
         statement = merge_statement(Address("t", lake.path("t")), stage, stage.get(lake.spark, "result"), ops)

@@ -13,6 +13,7 @@ from lakehouse.errors.errors import (
     LakejoinError,
     Remedy,
     SchemaBroken,
+    StorageFailed,
     Unexpected,
     WriteRefused,
 )
@@ -55,6 +56,9 @@ _CLASSES = re.compile(r"^(?:Caused by)?[:\s]*(?:[a-z_$][\w$]*\.)+[A-Z][\w$.]*(?:
 
 _REFUSAL = re.compile(r"\[(DELTA_[A-Z0-9_.]+)\]\s*(.+?)(?:\s*SQLSTATE\b|\n\s*at |\n\nJVM|$)", re.DOTALL)
 """A condition of Delta with its text, anywhere in a message."""
+
+_NO_FILE_SYSTEM = re.compile(r'Class org\.apache\.hadoop\.fs\.\S+ not found|No FileSystem for scheme "[\w+.-]+"')
+"""What Hadoop says of an address whose file system is not on the class path of Spark."""
 
 _LONGEST = 400
 """The maximum number of characters of Delta's text in a message."""
@@ -162,10 +166,22 @@ def value_error(error: Exception) -> str:
 
 
 def as_known(error: BaseException, where: str) -> LakejoinError:
-    """Return an error as one of lakejoin: itself, or an `Unexpected` with the last cause in its Java stack trace."""
+    """
+    Return an error as one of lakejoin: itself, a `StorageFailed` if Spark has no file system for an address, else an
+    `Unexpected` with the last cause in its Java stack trace.
+    """
     if isinstance(error, LakejoinError):
         return error
     text = str(error).strip()
+    if missing := _NO_FILE_SYSTEM.search(text):
+        return StorageFailed(
+            where,
+            "Spark has no file system for the address of a table",
+            expected="the package of the object store on the class path of Spark",
+            found=missing[0],
+            hint="install it with `spark.jars.packages` (for `s3a://`: org.apache.hadoop:hadoop-aws, in the version of "
+            "Spark's Hadoop), as `conf/README.md` says under Object stores",
+        )
     causes = re.findall(r"^(?:Caused by)?: (.+)$", text, re.MULTILINE)
     line = causes[-1] if causes else next(iter(text.splitlines()), "")
     return Unexpected(

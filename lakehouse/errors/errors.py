@@ -157,6 +157,12 @@ class Fault:
         return "\n".join([printable(f"{where}: {self.problem}"), *excerpt, *hint])
 
 
+class StorageFailed(LakejoinError):
+    """Files of lakejoin, or a table, cannot be reached where they lie, or something was left of what was removed."""
+
+    code = "STORAGE_FAILED"
+
+
 class PipelineFileError(LakejoinError):
     """The pipeline file cannot be used; `faults` holds all faults in it, not only the first."""
 

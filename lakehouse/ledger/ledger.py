@@ -343,7 +343,7 @@ def _is_writable(opened: Log) -> bool:
 def _append(opened: Log, row: Mapping[str, Any], transaction: _Transaction | None, metadata: str) -> bool:
     """Append a row; return whether it was appended. The caller holds the lock of the table."""
     import pyarrow
-    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+    from deltalake import CommitProperties, Transaction, write_deltalake
     from deltalake.exceptions import CommitFailedError
 
     rows = pyarrow.Table.from_pylist([dict(row)], schema=arrow_schema())
@@ -353,7 +353,7 @@ def _append(opened: Log, row: Mapping[str, Any], transaction: _Transaction | Non
         app_transactions=None if transaction is None else [Transaction(*transaction)],
     )
     for attempt in range(1, _ATTEMPTS + 1):
-        table = DeltaTable(opened.folder)
+        table = opened.files.delta_table(opened.folder)
         used = None if transaction is None else table.transaction_version(transaction[0])
         if transaction is not None and used is not None and used >= transaction[1]:
             return False

@@ -1,6 +1,5 @@
 """The rows of the ledger's table: their columns, and the step that each row holds."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from lakehouse.errors.errors import LakejoinError
 from lakehouse.ledger.entries import Entry, StreamPosition
 from lakehouse.ledger.runs import CutSource, Run, RunResult
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, OverwriteInPlace, TargetVersions, Write
+from lakehouse.values.locations import is_absolute
 from lakehouse.values.recorded import Checksum, CommitIdentity, Estimate, Slice, SourceVersions, UsedColumn, utc
 from lakehouse.values.sqltext import Address
 
@@ -301,5 +301,4 @@ def _relative_to(folder: str, path: str) -> str:
 
 def _absolute_from(folder: str, path: str) -> str:
     """Return the original path for a path that `relative_to` returned."""
-    is_relative = path and not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]+:/", path)
-    return f"{folder}/{path}" if folder and is_relative else path
+    return f"{folder}/{path}" if folder and path and not is_absolute(path) else path

@@ -6,13 +6,11 @@ The path of a stage is never used twice, because a frame cached under this path 
 """
 
 import json
-import os
-import shutil
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -20,10 +18,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from lakehouse import limits
+from lakehouse.errors.errors import StorageFailed
+from lakehouse.session.files import Files, Found
 from lakehouse.session.writing import write
 from lakehouse.values.compare import plain_schema
 from lakehouse.values.driver_rows import TooLarge, collected, fits_arrow
 from lakehouse.values.sqltext import quote
+
+log = logging.getLogger(__name__)
 
 _SCHEMA_IN_FOOTER = b"org.apache.spark.sql.parquet.row.metadata"
 """The key under which Spark writes the schema of a frame into the footers of its Parquet files."""
@@ -52,17 +54,18 @@ class Deferred:
 @dataclass(frozen=True)
 class Stage:
     """
-    The folder of a stage, on a file system that this process can access (local, or a mounted Databricks volume), and
-    the parts that are not written, which only this process can publish.
+    The folder of a stage, where both Spark and this process reach it (local, a mounted Databricks volume, or an object
+    store), and the parts that are not written, which only this process can publish.
     """
 
     path: str
+    files: Files = field(compare=False)
     deferred: dict[str, Deferred] = field(default_factory=dict, compare=False)
 
     @staticmethod
-    def of(root: str, join: str, epoch: int, run_id: str) -> "Stage":
+    def of(root: str, files: Files, join: str, epoch: int, run_id: str) -> "Stage":
         """Return the stage of one attempt, below a folder: `<folder>/<join>/<epoch>-<run id>`."""
-        return Stage(f"{root}/{join}/{epoch}-{run_id}")
+        return Stage(f"{root}/{join}/{epoch}-{run_id}", files)
 
     def put(
         self,
@@ -94,22 +97,15 @@ class Stage:
         return _observed(frame, facts or {}, put, hidden)
 
     def _put_by_driver(self, part: str, rows: DataFrame) -> None:
-        """Write rows as one file, flushed to the disk."""
+        """Write rows as one file, which is durable then."""
         import pyarrow.parquet
 
         table, _ = collected(rows)
         schema = plain_schema(rows.schema.fields).json()
         footer = {_SCHEMA_IN_FOOTER: schema, _VERSION_IN_FOOTER: rows.sparkSession.version}
-
-        def put() -> None:
-            folder = Path(self.path, part)
-            folder.mkdir(parents=True)
-            with (folder / "few.parquet").open("xb") as file:
-                pyarrow.parquet.write_table(table.replace_schema_metadata(footer), file)
-                file.flush()
-                os.fsync(file.fileno())
-
-        write(f"stage {part}", put)
+        written = pyarrow.BufferOutputStream()
+        pyarrow.parquet.write_table(table.replace_schema_metadata(footer), written)
+        write(f"stage {part}", lambda: self.files.create(f"{self.path}/{part}", "few.parquet", written.getvalue()))
 
     def get(self, spark: SparkSession, part: str, schema: StructType | None = None) -> DataFrame:
         """Read a part back; without a schema, Spark has to read it from a file. A deferred part is computed again."""
@@ -125,16 +121,15 @@ class Stage:
         """
         import pyarrow.parquet
 
-        files = sorted(Path(self.path, part).glob("*.parquet"))
+        files = self._parquet(part)
         if not files:
             return self.get(spark, part), False
-        footer = pyarrow.parquet.read_metadata(files[0]).metadata
-        schema = StructType.fromJson(json.loads(footer[_SCHEMA_IN_FOOTER]))
-        is_small = sum(file.stat().st_size for file in files) <= limits.INTERPRETED_BYTES and fits_arrow(schema)
+        schema = StructType.fromJson(json.loads(self._footer(files[0]).metadata[_SCHEMA_IN_FOOTER]))
+        is_small = sum(file.size for file in files) <= limits.INTERPRETED_BYTES and fits_arrow(schema)
         # A million rows of few different values may be a file of 1 MiB.
-        if not is_small or sum(pyarrow.parquet.read_metadata(file).num_rows for file in files) > limits.ROWS_ON_DRIVER:
+        if not is_small or sum(self._footer(file).num_rows for file in files) > limits.ROWS_ON_DRIVER:
             return self.get(spark, part, schema), False
-        rows = pyarrow.concat_tables(pyarrow.parquet.read_table(file, partitioning=None) for file in files)
+        rows = pyarrow.concat_tables(map(self._read, files))
         return spark.createDataFrame(rows, schema=schema), True
 
     def facts(
@@ -149,10 +144,7 @@ class Stage:
 
     def has_null_keys(self, part: str) -> bool:
         """Return whether a part of a key is null in some row of a change set, by the statistics of its files."""
-        import pyarrow.parquet
-
-        for file in Path(self.path, part).glob("*.parquet"):
-            metadata = pyarrow.parquet.read_metadata(file)
+        for metadata in map(self._footer, self._parquet(part)):
             groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
             columns = (group.column(number) for group in groups for number in range(group.num_columns))
             for of_key in (column.statistics for column in columns if column.path_in_schema.startswith("key.")):
@@ -160,13 +152,38 @@ class Stage:
                     return True
         return False
 
+    def _parquet(self, part: str) -> list[Found]:
+        """List the Parquet files of a part."""
+        return [file for file in self.files.listed(f"{self.path}/{part}") if file.name.endswith(".parquet")]
+
+    def _footer(self, file: Found) -> Any:
+        import pyarrow.parquet
+
+        with self.files.open(file.path) as opened:
+            return pyarrow.parquet.read_metadata(opened)
+
+    def _read(self, file: Found) -> Any:
+        import pyarrow.parquet
+
+        with self.files.open(file.path) as opened:
+            return pyarrow.parquet.read_table(opened)
+
+    def exists(self) -> bool:
+        """Return whether something is staged."""
+        return self.files.exists(self.path)
+
     def sql(self, part: str) -> str:
         """Return the reference to a part in an SQL statement."""
         return f"parquet.{quote(f'{self.path}/{part}')}"
 
-    def delete(self) -> None:
-        """Remove the folder, if it exists."""
-        write("delete stage", lambda: shutil.rmtree(Path(self.path), ignore_errors=True))
+    def delete(self) -> bool:
+        """Remove the folder, if it exists; return whether nothing of it is left, else `maintain` removes it."""
+        try:
+            write("delete stage", lambda: self.files.delete(self.path))
+        except StorageFailed as error:
+            log.warning("the stage %s is left, for `lakejoin maintain` to delete: %s", self.path, error.found)
+            return False
+        return True
 
 
 def _observed(

@@ -17,13 +17,33 @@ from weakref import finalize
 from packaging.specifiers import SpecifierSet
 from pyspark.sql import SparkSession
 
-from lakehouse.session.session import deviations, is_over_connect, own_session, release
-from lakehouse.values.sqltext import Address, local_path
+from lakehouse.session.files import Files
+from lakehouse.session.session import deviations, hadoop_setting, is_over_connect, own_session, release
+from lakehouse.values.sqltext import Address
 
 log = logging.getLogger(__name__)
 
 DELTA_RS_VERSIONS = SpecifierSet(">=1.6.6,<1.7")
 """The versions of the package `deltalake` that read logs as Spark does; pyproject.toml names the same range."""
+
+
+class _OnDemand:
+    """A session that starts on first use, in whichever thread."""
+
+    def __init__(self, start: Callable[[], SparkSession]) -> None:
+        self._start, self._starting = start, Lock()
+        self._session: SparkSession | None = None
+
+    @property
+    def session(self) -> SparkSession:
+        with self._starting:
+            if self._session is None:
+                self._session = self._start()
+        return self._session
+
+    def setting(self, name: str) -> str:
+        """Return a setting of Hadoop, as the session has it."""
+        return hadoop_setting(self.session, name)
 
 
 class Engine:
@@ -33,8 +53,7 @@ class Engine:
     """
 
     def __init__(self, start: Callable[[], SparkSession], *, is_embedded: bool = False) -> None:
-        self._start, self._starting = start, Lock()
-        self._session: SparkSession | None = None
+        self._on_demand, self._lending = _OnDemand(start), Lock()
         self._others: list[Engine] = []
         self._running: list[Engine] = []
         self.is_embedded = is_embedded
@@ -55,10 +74,7 @@ class Engine:
     @property
     def spark(self) -> SparkSession:
         """The Spark session of lakejoin, which starts on first use, in whichever thread."""
-        with self._starting:
-            if self._session is None:
-                self._session = self._start()
-        return self._session
+        return self._on_demand.session
 
     @contextmanager
     def another(self, timezone: str) -> Iterator["Engine"]:
@@ -67,7 +83,7 @@ class Engine:
 
         Settings and transactions belong to a session: writers in one session would take each other's.
         """
-        with self._starting:
+        with self._lending:
             engine = self._others.pop() if self._others else None
         if engine is None:
             session = own_session(self.spark, timezone)
@@ -89,13 +105,18 @@ class Engine:
         """The settings that the runtime does not let lakejoin fix, as `session.deviations` returns them."""
         return {} if self.is_embedded else deviations(self.spark)
 
+    @cached_property
+    def files(self) -> Files:
+        """The files of lakejoin's own; those of an object store need the settings of the session."""
+        return Files(self._on_demand.setting)  # which does not keep the engine from being released
+
     def why_spark(self, address: Address) -> str:
         """Return why Spark reads the log of a table, in a few words; empty if delta-rs may read it."""
         if self._why_spark:
             return self._why_spark
         if address.table:
             return "catalog table"
-        return "" if local_path(address.path) else "not a local path"
+        return "" if self.files.has_logs(address.path) else "neither on this machine nor on S3"
 
     @cached_property
     def _why_spark(self) -> str:

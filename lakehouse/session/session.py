@@ -301,6 +301,15 @@ def is_over_connect(spark: SparkSession) -> bool:
     return "connect" in type(spark).__module__
 
 
+def hadoop_setting(session: SparkSession, name: str) -> str:
+    """Return a setting of Hadoop as a session has it; empty if it is not set, or a runtime does not show it."""
+    for known in (f"spark.hadoop.{name}", name):
+        with suppress(PySparkException):  # serverless raises for what it does not know
+            if value := session.conf.get(known, None):
+                return str(value)
+    return ""
+
+
 @contextmanager
 def fairly_scheduled(spark: SparkSession) -> Iterator[None]:
     """

@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 
 from filelock import FileLock, Timeout
 
-from lakehouse.values.sqltext import local_path
+from lakehouse.values.locations import local_path
 
 T = TypeVar("T")
 

@@ -1,7 +1,6 @@
 """The tables that lakejoin maintains: their creation, removal, upkeep, and return to an earlier version."""
 
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -99,12 +98,12 @@ def _leaves(data_type: DataType) -> int:
     return sum(_leaves(field.dataType) for field in data_type) if isinstance(data_type, StructType) else 1
 
 
-def drop(spark: SparkSession, address: Address) -> None:
-    """Remove a table that lakejoin maintains, if it exists."""
+def drop(engine: Engine, address: Address) -> None:
+    """Remove a table that lakejoin maintains, if it exists; raise StorageFailed if something of it is left behind."""
     if address.path:
-        write(f"drop {address.label}", lambda: shutil.rmtree(address.path, ignore_errors=True), address.path)
+        write(f"drop {address.label}", lambda: engine.files.delete(address.path), address.path)
     else:
-        write(f"drop {address.label}", lambda: spark.sql(f"DROP TABLE IF EXISTS {address.sql}").collect())
+        write(f"drop {address.label}", lambda: engine.spark.sql(f"DROP TABLE IF EXISTS {address.sql}").collect())
 
 
 def restore(spark: SparkSession, table: Table, version: int) -> None:

@@ -1,6 +1,6 @@
 """
-Commits, and the log of a table on this machine, read by delta-rs: one look takes milliseconds and sees one version.
-Spark reads the log instead if the table needs a feature whose effect on the log is not known here.
+Commits, and the log of a table on this machine or on S3, read by delta-rs: one look takes milliseconds and sees one
+version. Spark reads the log instead if the table needs a feature whose effect on the log is not known here.
 """
 
 import json
@@ -8,13 +8,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
+from lakehouse.errors.errors import StorageFailed
 from lakehouse.session.engine import Engine
-from lakehouse.values.sqltext import Address, local_path
+from lakehouse.session.files import Files
+from lakehouse.values.locations import local_path
+from lakehouse.values.sqltext import Address
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -112,7 +114,8 @@ class Log:
     """The log of a table at its newest version, as delta-rs has loaded it."""
 
     table: "DeltaTable"
-    folder: Path
+    files: Files
+    folder: str
     version: int
     id: str
     properties: Mapping[str, str]
@@ -120,7 +123,8 @@ class Log:
     @property
     def location(self) -> str:
         """The folder, as Spark writes it."""
-        return f"file:{self.folder}"
+        local = local_path(self.folder)
+        return self.folder if local is None else f"file:{local}"
 
     @cached_property
     def schema(self) -> StructType:
@@ -161,9 +165,9 @@ class Log:
     def commits(self, limit: int) -> list[Commit]:
         """Return the commits among the newest versions that the log still has, newest first."""
         first = max(self.version - limit + 1, 0)
-        times = _commit_times(self.folder, first, self.version)
+        times = _commit_times(self.files, self.folder, first, self.version)
         versions = (version for version in range(self.version, first - 1, -1) if version in times)
-        return [_commit(self.folder, version, times[version]) for version in versions]
+        return [_commit(self.files, self.folder, version, times[version]) for version in versions]
 
 
 def open_log(engine: Engine, address: Address) -> tuple[Log | None, str]:
@@ -171,16 +175,17 @@ def open_log(engine: Engine, address: Address) -> tuple[Log | None, str]:
     why = engine.why_spark(address)
     if why:
         return None, why
-    folder = Path(local_path(address.path) or "")
-    if not (folder / "_delta_log").is_dir():
-        # A default file system other than the local one has paths of the same form. Spark also knows other formats.
-        is_missing = engine.is_embedded and not folder.exists()
-        return None, "" if is_missing else "not a Delta table on this machine"
-    from deltalake import DeltaTable
+    folder, files = address.path, engine.files
     from deltalake.exceptions import DeltaError
 
     try:
-        table = DeltaTable(folder)
+        if not files.exists(f"{folder}/_delta_log"):
+            # A default file system other than the local one has paths of the same form. Spark knows other formats, too.
+            is_sure = engine.is_embedded or local_path(folder) is None
+            return None, "" if is_sure and not files.exists(folder) else "not a Delta table on this machine or on S3"
+        table = files.delta_table(folder)
+    except StorageFailed as error:
+        return None, f"lakejoin cannot read it: {error.found or error.problem}"
     except (DeltaError, OSError, ValueError) as error:
         return None, f"delta-rs cannot read it: {str(error).splitlines()[0]}"
     unknown = sorted(set(table.protocol().reader_features or ()) - _READABLE_FEATURES)
@@ -190,32 +195,34 @@ def open_log(engine: Engine, address: Address) -> tuple[Log | None, str]:
     properties = {name: str(value) for name, value in metadata.configuration.items()}
     if any(name.startswith(_COORDINATED) for name in properties):
         return None, "coordinated commits"
-    return Log(table, folder, int(table.version()), str(metadata.id), properties), ""
+    return Log(table, files, folder, int(table.version()), str(metadata.id), properties), ""
 
 
-def _commit_times(folder: Path, first: int, last: int) -> dict[int, int]:
+def _commit_times(files: Files, folder: str, first: int, last: int) -> dict[int, int]:
     """
     Return the times of commits whose files exist in milliseconds since 1970, by version: those of the files, adjusted
     as Spark does it for a change feed. A time that is not later than the previous one becomes that plus one.
     """
     times: dict[int, int] = {}
     previous = None
-    for version in range(max(first - UNADJUSTED_COMMITS, 0), last + 1):
-        try:
-            modified = (folder / "_delta_log" / f"{version:020d}.json").stat().st_mtime_ns // 1_000_000
-        except FileNotFoundError:
-            continue
+    names = {_file(version): version for version in range(max(first - UNADJUSTED_COMMITS, 0), last + 1)}
+    for name, modified in files.modified(f"{folder}/_delta_log", [*names]).items():
+        version = names[name]
         previous = modified if previous is None or modified > previous else previous + 1
         times[version] = previous
     return times
 
 
-def commit_line(folder: Path, version: int) -> str:
+def _file(version: int) -> str:
+    return f"{version:020d}.json"
+
+
+def commit_line(files: Files, folder: str, version: int) -> str:
     """Return the line about a commit in its file of the log; empty if the file is gone or has no such line."""
     try:
-        with (folder / "_delta_log" / f"{version:020d}.json").open(encoding="utf-8") as actions:
+        with files.text(f"{folder}/_delta_log/{_file(version)}") as actions:
             return next((line for line in actions if line.startswith('{"commitInfo"')), "")
-    except (OSError, ValueError):  # removed with old log entries, or not accessible to this process
+    except (OSError, ValueError, StorageFailed):  # removed with old log entries, or not accessible to this process
         return ""
 
 
@@ -227,8 +234,8 @@ def commit_info(line: str) -> dict[str, Any]:
         return {}
 
 
-def _commit(folder: Path, version: int, modified: int) -> Commit:
-    info = commit_info(commit_line(folder, version))
+def _commit(files: Files, folder: str, version: int, modified: int) -> Commit:
+    info = commit_info(commit_line(files, folder, version))
     parameters = _texts(info.get("operationParameters") or {})
     return Commit(
         version,

@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 from pyspark.errors import PySparkException
@@ -25,11 +24,13 @@ from pyspark.sql.types import ArrayType, DataType, LongType, MapType, StringType
 
 from lakehouse.errors.errors import FeedUnavailable
 from lakehouse.session.engine import Engine
+from lakehouse.session.files import Files
 from lakehouse.tables.delta_log import Commit, commit_info, commit_line, open_log
 from lakehouse.tables.table import Table, commits_since, find, table_detail, with_commits_since
 from lakehouse.values.compare import char_type, inner_types
+from lakehouse.values.locations import local_path
 from lakehouse.values.recorded import UNKNOWN, CommitIdentity, SourceVersions, UsedColumn
-from lakehouse.values.sqltext import Address, local_path, quote
+from lakehouse.values.sqltext import Address, quote
 
 ColumnPath = tuple[str, ...]
 """The names of a column and of nested fields; `element`, `key` and `value` stand for the parts of arrays and maps."""
@@ -49,7 +50,7 @@ _FILES = (("json", "*.json"), ("parquet", "*.checkpoint*.parquet"))
 def commit_identity(table: Table, version: int) -> CommitIdentity:
     """Return the identity of the commit that made a version of a table, from the table's known commits and its log."""
     time = next((commit.at for commit in table.commits if commit.version == version), None)
-    return CommitIdentity(time, _transaction_in(table.location, version))
+    return CommitIdentity(time, _transaction_in(table.files, _log_of(table.address, table.location), version))
 
 
 def identity_at(engine: Engine, address: Address, version: int) -> CommitIdentity:
@@ -57,13 +58,13 @@ def identity_at(engine: Engine, address: Address, version: int) -> CommitIdentit
     Return the identity of the commit that made a version of a table that may have changed since it was looked up. Only
     a table whose log this process cannot read, and itself records times, is looked up again as a whole.
     """
-    transaction = _transaction_in(address.path, version)
+    transaction = _transaction_in(engine.files, address.path, version)
     if transaction:
         return CommitIdentity(None, transaction)
     detail = table_detail(engine.spark, address)
     if detail is None:
         return UNKNOWN
-    transaction = _transaction_in(detail["location"] or "", version)
+    transaction = _transaction_in(engine.files, _log_of(address, detail["location"] or ""), version)
     if transaction or not _keeps_times(detail["properties"]):
         return CommitIdentity(None, transaction)
     table = find(engine, address)
@@ -83,11 +84,15 @@ def _keeps_times(properties: Mapping[str, str]) -> bool:
     return properties.get(_IN_COMMIT_TIMES, "false").lower() == "true"
 
 
-def _transaction_in(location: str, version: int) -> str:
-    folder = local_path(location) if location else None
-    if folder is None:
+def _log_of(address: Address, location: str) -> str:
+    """Return the folder whose log is read for a table: of a catalog, which keeps its credentials, only a local one."""
+    return location if address.path or local_path(location) is not None else ""
+
+
+def _transaction_in(files: Files, location: str, version: int) -> str:
+    if not files.has_logs(location):
         return ""
-    line = commit_line(Path(folder), version)
+    line = commit_line(files, location, version)
     transaction = commit_info(line).get("txnId")
     if line and transaction is None:  # not every writer records a transaction id
         transaction = hashlib.sha256(line.encode()).hexdigest()

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import reduce
 from itertools import takewhile
 
@@ -16,6 +16,7 @@ from lakehouse import limits
 from lakehouse.errors.conditions import is_missing, is_view
 from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError, Remedy
 from lakehouse.session.engine import Engine
+from lakehouse.session.files import Files
 from lakehouse.tables.delta_log import PARAMETERS, UNADJUSTED_COMMITS, Commit, Log, open_log
 from lakehouse.values.compare import char_type, plain_schema
 from lakehouse.values.recorded import utc
@@ -52,6 +53,7 @@ class Table:
         where: A Spark SQL predicate for the rows that exist for a reader; empty for all rows.
         location: Its folder, as a URI.
         reader: What read its log: `delta-rs`, or `spark` with the reason.
+        files: How the files of its log are reached.
         rows: About how many rows its files hold, if their statistics say it and delta-rs read its log.
     """
 
@@ -67,6 +69,7 @@ class Table:
     location: str = ""
     reader: str = ""
     rows: int | None = None
+    files: Files = field(default_factory=Files, compare=False, repr=False)
 
     @property
     def says_nullable_key(self) -> bool:
@@ -147,6 +150,7 @@ def find(engine: Engine, address: Address) -> Table | None:
         size=detail["sizeInBytes"] or 0,
         location=detail["location"] or "",
         reader=f"spark ({why})",
+        files=engine.files,
     )
 
 
@@ -162,6 +166,7 @@ def _of_log(address: Address, log: Log) -> Table:
         location=log.location,
         reader=DELTA_RS,
         rows=log.rows,
+        files=log.files,
     )
 
 

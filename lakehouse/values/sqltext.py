@@ -55,9 +55,3 @@ class Address:
     def sql(self) -> str:
         """The reference to the table in an SQL statement."""
         return self.table or f"delta.{quote(self.path)}"
-
-
-def local_path(location: str) -> str | None:
-    """Return the local path of a Spark location, which escapes no characters; None if the location is not local."""
-    match = re.fullmatch(r"(?:file:(?://)?)?(/.*)", location, re.DOTALL)
-    return match[1] if match else None

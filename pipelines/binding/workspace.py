@@ -1,6 +1,5 @@
 """A pipeline file with a session: the addresses of its tables, its ledger, its stages and its change feeds."""
 
-import re
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from lakehouse.publish.stage import Stage
 from lakehouse.session.engine import Engine
 from lakehouse.session.session import is_embedded, own_session, persisted, unpersist
 from lakehouse.tables.table import FEED_COLUMNS, Table, logged_size, read_changes
+from lakehouse.values.locations import is_absolute, local_path
 from lakehouse.values.recorded import CHANGELOG, STATE
 from lakehouse.values.sqltext import Address, quote
 from pipelines.language import PipelineFile, changelogs, keeps_changelog, selected
@@ -234,11 +234,12 @@ class Workspace:
             return False
         kept = [self.table(f"{name}{suffix}") for name in self.file.joins for suffix in ("", CHANGELOG, STATE)]
         kept += [self.table(name + STATE) for name in self.file.sources]  # of changelog sources
+        tables = (*map(self.source, self.file.sources), *kept)
+        if any(local_path(table.path) is None for table in tables):  # an object store needs the settings of Spark
+            return False
         try:
             with ThreadPoolExecutor() as executor:
-                sizes = [
-                    *executor.map(partial(logged_size, self.engine), (*map(self.source, self.file.sources), *kept))
-                ]
+                sizes = [*executor.map(partial(logged_size, self.engine), tables)]
         except Exception:  # the command itself reports it
             return False
         return None not in sizes and sum(size or 0 for size in sizes) <= limits.QUICKLY_COMPILED_BYTES
@@ -280,11 +281,15 @@ class Workspace:
 
     def stage(self, join: str, epoch: int, run_id: str) -> Stage:
         """Return the stage of one attempt at an epoch, below the id of the ledger; create the ledger if needed."""
-        return Stage.of(f"{self.stages}/{self.ledger.id}", join, epoch, run_id)
+        return Stage.of(f"{self.stages}/{self.ledger.id}", self.engine.files, join, epoch, run_id)
 
     def dry_run_stage(self, join: str, epoch: int, run_id: str) -> Stage:
         """Return the stage of a dry run, which writes nothing else, not even a ledger."""
-        return Stage.of(f"{self.stages}/{DRY_RUNS}", join, epoch, run_id)
+        return Stage.of(f"{self.stages}/{DRY_RUNS}", self.engine.files, join, epoch, run_id)
+
+    def stage_at(self, path: str) -> Stage:
+        """Return the stage that an epoch, perhaps of another run, has in a folder."""
+        return Stage(path, self.engine.files)
 
     def table(self, name: str) -> Address:
         """Return the address of a table in the storage: a result, the ledger, a source without `table` or `path`."""
@@ -317,5 +322,4 @@ class Workspace:
 
     def path(self, path: str) -> str:
         """Resolve a path of the pipeline file against the file's folder; URIs and absolute paths are unchanged."""
-        is_whole = path.startswith("/") or re.match(r"[a-z][a-z0-9+.-]+:/", path)
-        return path if is_whole else str((self.folder / path).resolve())
+        return path.rstrip("/") or "/" if is_absolute(path) else str((self.folder / path).resolve())

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 
 from lakehouse.errors.conditions import as_known
 from lakehouse.errors.errors import AnotherRun, PipelineFileError
 from lakehouse.ledger.entries import PUBLISHING, REJECTED, Entry, JoinHistory
 from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.publish.stage import Stage
+from lakehouse.session.files import Files
 from lakehouse.tables.creation import optimize, recluster, vacuum
 from lakehouse.tables.table import Table, find
 from lakehouse.values.recorded import CHANGELOG, FILE_RETENTION, retention_seconds
@@ -81,10 +81,7 @@ def _maintained(
             details.append(why)
         else:
             counts["files_deleted"] += vacuum(workspace.engine, table)
-    stale = [*_stale(workspace, name, history)]
-    for stage in stale:
-        stage.delete()
-    counts["stages_deleted"] = len(stale)
+    counts["stages_deleted"] = sum([stage.delete() for stage in [*_stale(workspace, name, history)]])
     return counts, tuple(details)
 
 
@@ -165,12 +162,23 @@ def _stale(workspace: Workspace, name: str, history: JoinHistory) -> Iterator[St
     The stage of a rejected attempt is kept until its epoch is closed.
     """
     rejected = {entry.stage for entry in history.recent if entry.step == REJECTED and entry.epoch >= history.next_epoch}
-    stages = Path(workspace.stages)
-    own = [stages / workspace.ledger.id / name] if history.recent else []  # without rows the ledger may not exist
-    for folder in (*own, stages / DRY_RUNS / name):
-        for attempt in sorted(folder.iterdir()) if folder.is_dir() else ():
-            epoch = attempt.name.partition("-")[0]
-            is_closed = folder.parent.name != DRY_RUNS and epoch.isdecimal() and int(epoch) < history.next_epoch
-            is_old = time.time() - attempt.stat().st_mtime > ACTIVE_STAGE_SECONDS
-            if attempt.is_dir() and (is_closed or (is_old and str(attempt) not in rejected)):
-                yield Stage(str(attempt))
+    own = [workspace.ledger.id] if history.recent else []  # without rows the ledger may not exist
+    for ledger in (*own, DRY_RUNS):
+        folder = f"{workspace.stages}/{ledger}/{name}"
+        for attempt, modified in _attempts(workspace.engine.files, folder).items():
+            epoch = attempt.rpartition("/")[2].partition("-")[0]
+            is_closed = ledger != DRY_RUNS and epoch.isdecimal() and int(epoch) < history.next_epoch
+            is_old = time.time() - modified > ACTIVE_STAGE_SECONDS
+            if is_closed or (is_old and attempt not in rejected):
+                yield workspace.stage_at(attempt)
+
+
+def _attempts(files: Files, folder: str) -> dict[str, float]:
+    """Return the stages in a folder with the seconds since 1970 of the newest file or folder of each, its own too."""
+    found = files.listed(folder, recursive=True)
+    newest = {one.path: one.modified or 0.0 for one in found if one.is_folder and one.path == f"{folder}/{one.name}"}
+    for one in found:
+        attempt = f"{folder}/{one.path[len(folder) + 1 :].partition('/')[0]}"
+        if attempt in newest:
+            newest[attempt] = max(newest[attempt], one.modified or 0.0)
+    return newest

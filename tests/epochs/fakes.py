@@ -15,6 +15,7 @@ from lakehouse.errors.errors import AnotherRun
 from lakehouse.ledger.entries import CLOSING, PUBLISHING, Entry, JoinHistory
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import Append, AppendInPlace, Merge, Overwrite, Part, TargetVersions, Write
+from lakehouse.session.files import Files
 from lakehouse.session.writing import write as observed
 from lakehouse.values.recorded import UNKNOWN
 from lakehouse.values.sqltext import Address
@@ -102,7 +103,10 @@ class FakeWorkspace:
         self.stages = str(folder / "stages")
 
     def stage(self, join: str, epoch: int, run_id: str) -> Stage:
-        return Stage.of(f"{self.stages}/{self.ledger.id}", join, epoch, run_id)
+        return Stage.of(f"{self.stages}/{self.ledger.id}", Files(), join, epoch, run_id)
+
+    def stage_at(self, path: str) -> Stage:
+        return Stage(path, Files())
 
     def table(self, name: str) -> Address:
         return Address(name, path=f"/lake/{name}")

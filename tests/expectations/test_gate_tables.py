@@ -122,7 +122,7 @@ def test_each_fault_is_found(lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: 
         assert prefetched is not None
         assert (prefetched.rows is None) == (size in ("small", "hashed"))
         for number, (fault, change) in enumerate(FAULTS.items()):
-            faulty = Stage(f"{stage.path}-{number}")
+            faulty = Stage(f"{stage.path}-{number}", stage.files)
             counts = faulty.put("result", change(stage.get(lake.spark, "result")), STAGED_COUNTS)
             planted = replace(entry, writes=(*entry.writes[:-1], replace(entry.writes[-1], **counts)))
             found[fault] = gate(kind, epoch, faulty, planted, prefetched).findings

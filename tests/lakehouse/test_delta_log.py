@@ -207,7 +207,8 @@ def test_a_folder_that_is_no_table_is_missing_for_an_embedded_engine_and_a_quest
 def test_tables_that_delta_rs_does_not_reach_say_why() -> None:
     engine = Engine(never, is_embedded=True)
     assert engine.why_spark(Address.by_name("t", "main.sales.t")) == "catalog table"
-    assert engine.why_spark(Address("t", "s3a://bucket/t")) == "not a local path"
+    assert engine.why_spark(Address("t", "abfss://c@account/t")) == "neither on this machine nor on S3"
+    assert engine.why_spark(Address("t", "s3a://bucket/t")) == ""
     assert engine.why_spark(Address("t", "file:///lake/t")) == ""
 
 

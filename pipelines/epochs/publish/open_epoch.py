@@ -145,4 +145,4 @@ def _drop(workspace: Workspace, entry: Entry) -> None:
             found=f"{first.operation} in version {first.version}",
             hint=f"move it away, or run `lakejoin backfill --select {entry.join}` to adopt it",
         )
-    drop(workspace.spark, address)
+    drop(workspace.engine, address)

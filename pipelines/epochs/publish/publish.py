@@ -84,7 +84,7 @@ def publish(workspace: Workspace, entry: Entry, watch: Stopwatch, stage: Stage |
         ForeignWriter: A foreign write changed the result since the epoch was computed.
         AnotherRun: Another run finished the epoch meanwhile.
     """
-    stage = stage or Stage(entry.stage)
+    stage = stage or workspace.stage_at(entry.stage)
     entry = entry.with_versions(write_staged(workspace, entry, watch, stage))
     if entry.overwrites_in_place:
         entry = _judged(workspace, entry, watch, stage.deferred.get(RESULT_PART))
@@ -132,7 +132,7 @@ def write_staged(
         version = write.target.base_version
         if not write.is_empty:
             with watch.step(_step(write)):
-                version = _write(workspace, entry, write, stage or Stage(entry.stage))
+                version = _write(workspace, entry, write, stage or workspace.stage_at(entry.stage))
         targets.append(replace(write.target, version=version))
     return tuple(targets)
 
@@ -170,7 +170,7 @@ def _merge(workspace: Workspace, entry: Entry, write: Merge) -> int:
     ops = [op for op, name in OPERATIONS.items() if staged[name]]
 
     def merged() -> Commit | None:
-        base, stage, columns = target.base_version, Stage(entry.stage), write.distinguishing
+        base, stage, columns = target.base_version, workspace.stage_at(entry.stage), write.distinguishing
         still_open = partial(is_open, workspace, entry)
         return merge(workspace.engine, table, stage, ops, fence, base, still_open, part, entry.join, columns)
 
@@ -190,7 +190,7 @@ def close(workspace: Workspace, entry: Entry, watch: Stopwatch) -> Entry:
         entry = entry.with_versions([_identified(workspace, target) for target in entry.targets])
         committed = workspace.ledger.append(replace(entry, step=COMMITTED, seconds=dict(watch.seconds)))
     if entry.stage:
-        Stage(entry.stage).delete()
+        workspace.stage_at(entry.stage).delete()
     return committed
 
 

@@ -7,14 +7,12 @@ cannot be finished, or if its stage is gone before anything was written.
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from lakehouse.errors.conditions import first_line, is_of_spark
 from lakehouse.errors.errors import AnotherRun, BrokenEpoch, CannotContinue, DefinitionChanged, LakejoinError, Remedy
 from lakehouse.ledger.entries import ABANDONED, Entry, JoinHistory
 from lakehouse.publish.ownership import run_of
-from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import TargetVersions
 from lakehouse.session.session import settings
 from lakehouse.tables.creation import restore
@@ -74,7 +72,7 @@ def _finish(kind: Kind[Any], entry: Entry, watch: Stopwatch) -> Entry | None:
     if entry.is_in_place and not _has_written(workspace, entry) and fence_off(workspace, entry):
         abandon(workspace, entry, "its rows were in no stage, and nothing was written; the next epoch computes them")
         return None
-    if entry.is_staged and not Path(entry.stage).exists():
+    if entry.is_staged and not workspace.stage_at(entry.stage).exists():
         if not is_open(workspace, entry):
             raise another_run(entry)  # the other run deleted the stage
         if _has_written(workspace, entry):
@@ -118,7 +116,7 @@ def abandon(workspace: Workspace, entry: Entry, why: str, *, keeps_state: bool =
         restore_table(workspace, entry, state)
     workspace.ledger.append(replace(entry, step=ABANDONED, message=why))
     if _is_own_stage(workspace, entry):
-        Stage(entry.stage).delete()
+        workspace.stage_at(entry.stage).delete()
 
 
 def is_gone(workspace: Workspace, entry: Entry) -> bool:

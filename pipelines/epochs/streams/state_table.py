@@ -52,7 +52,7 @@ def create_state(workspace: Workspace, bound: BoundJoin, *, must_be_empty: bool)
         differs = plain_schema(table.schema.fields) != plain_schema(schema.fields)
         has_rows = any(commit.changes_data for commit in table.commits) or table.size > 0
         if differs or (must_be_empty and has_rows):
-            drop(spark, bound.state)
+            drop(workspace.engine, bound.state)
     create(spark, bound.state, schema, IDENTITY, feed=False)
     made = get(workspace.engine, bound.state)
     return TargetVersions(made.address, made.id, made.version)

@@ -68,11 +68,11 @@ class Storage(Block):
     model_config = ConfigDict(json_schema_extra={"oneOf": [_form("path"), _form("schema", "stage")]})
 
     path: Text | None = None
-    """One folder for everything: embedded use."""
+    """One folder for everything, or the URI of one."""
     schema_name: Text | None = Field(default=None, alias="schema")
     """Schema of the catalog, for example `main.aviation`; requires `stage`."""
     stage: Text | None = None
-    """Folder for the change sets of unfinished epochs, on a file system that the driver sees; requires `schema`."""
+    """Folder for the change sets of unfinished epochs, or its URI; the driver and Spark see it. Requires `schema`."""
 
     @model_validator(mode="after")
     def _one_form(self) -> "Storage":

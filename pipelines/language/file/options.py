@@ -13,6 +13,7 @@ from pydantic.config import JsonDict
 from pydantic_core import PydanticCustomError
 
 from lakehouse.errors.errors import printable
+from lakehouse.values.locations import SERVED, is_served
 from lakehouse.values.recorded import CLUSTERING_COLUMNS
 from pipelines.language.file.document import PATTERN
 from pipelines.language.names import checked_name, nearest
@@ -20,6 +21,8 @@ from pipelines.language.sql.syntax import lateness
 
 MISFIT = "misfit"
 """The type of the pydantic error for options that are valid alone but not together."""
+
+_REACHED = f"write a folder that the driver sees, such as a mounted one, or a URI that begins with {', '.join(SERVED)}"
 
 Rule = Literal["single_store_self_join", "share_change_reads"]
 RULES: tuple[Rule, ...] = get_args(Rule)
@@ -210,10 +213,14 @@ class Clash(NamedTuple):
 
 
 def storage_misfit(options: Mapping[str, Any]) -> Misfit | None:
-    """Check that storage, with options named as in the file, has one of its two forms; return the problem, or None."""
+    """
+    Check that storage, with options named as in the file, has one of its two forms, and lies where lakejoin can write
+    files of its own; return the problem, or None.
+    """
     named = {name for name in ("path", "schema", "stage") if options.get(name) is not None}
     if named in ({"path"}, {"schema", "stage"}):
-        return None
+        location = str(options.get("path") or options.get("stage"))
+        return None if is_served(location) else Misfit(f"lakejoin cannot write files to `{location}`", _REACHED)
     return Misfit(
         "storage needs either `path`, or `schema` together with `stage`",
         "write {path: ./lake} for one folder, or {schema: main.aviation, stage: /Volumes/...} for a catalog",
