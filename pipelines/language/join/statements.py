@@ -92,7 +92,7 @@ def _examined(name: str, sql: str, sources: Sources | None, results: Results) ->
     if select is None or sources is None or inputs is None or not is_chain(inputs):
         statement, objections = examine(name, sql, sources, results)
         return Examined((name,), [statement] if statement else [], objections)
-    chain = Chain(name, select, inputs.sides)
+    chain = Chain(name, inputs.select, inputs.sides)
     objections = [*found, *_ordered(inputs.sides, sources), *chain.objections()]
     statements: list[Statement] = []
     known = dict(results)
@@ -102,7 +102,7 @@ def _examined(name: str, sql: str, sources: Sources | None, results: Results) ->
         objections += map(chain.in_own_words, more)
         if read_by is None:
             break
-        statement, more = examine_select(piece.name, piece.sql, piece.select, read_by, _unordered(sources))
+        statement, more = examine_select(piece.name, piece.sql, read_by, _unordered(sources))
         objections += map(chain.in_own_words, more)
         known[piece.name] = None
         if statement is not None:

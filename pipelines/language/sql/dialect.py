@@ -59,6 +59,11 @@ def laid_out(statement: exp.Select) -> str:
     return text if is_same else statement.sql(Verbatim, identify=True, comments=False, pretty=True)
 
 
+def as_named(table: exp.Expr) -> str:
+    """Format an input for a message as FROM names it, without AS."""
+    return " ".join(as_written(part) for part in (exp.table_(table.this), table.args.get("alias")) if part)
+
+
 def as_written(expression: exp.Expr) -> str:
     """Format an expression for a message, with names as the user wrote them, truncated to 80 characters."""
     text = expression.sql(Verbatim, comments=False, normalize_functions=False)

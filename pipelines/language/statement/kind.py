@@ -43,17 +43,17 @@ def infer(
     if inputs.sides[1].kind == "stream":
         return windowed(inputs, conditions[0], where)
     found = Inferred(inputs.sides[:1], (), Keys((0,), frozenset({frozenset({0})}), ()))
-    for side, how, on in zip(inputs.sides[1:], inputs.hows, conditions, strict=True):
-        doubts = list(ambiguous(on, "ON", (*found.sides, side)))
+    for side, how, on, written_in in zip(inputs.sides[1:], inputs.hows, conditions, inputs.clauses, strict=True):
+        doubts = list(ambiguous(on, written_in, (*found.sides, side)))
         if doubts:
             return None, doubts
         absent = absent_after(step.how for step in found.steps)
         clause = _Clause((*found.sides, side), found.keys, how, on, absent)
         after = clause.joined()
         if isinstance(after, Objection):
-            return None, [after]
+            return None, [after.moved_to(written_in)]
         sides, keys, further = after
-        found = Inferred(sides, (*found.steps, JoinClause(how, clause.on, further)), keys)
+        found = Inferred(sides, (*found.steps, JoinClause(how, clause.on, further, written_in)), keys)
     return found, []
 
 

@@ -7,13 +7,24 @@ from sqlglot import exp
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.language.file.model import Source
 from pipelines.language.names import nearest
+from pipelines.language.sql.dialect import as_named
 from pipelines.language.sql.objection import Objection, faults_of
 from pipelines.language.sql.syntax import read
 from pipelines.language.statement.columns import ambiguous, condition
+from pipelines.language.statement.crossed import is_crossed, with_conditions
 from pipelines.language.statement.definition import How
 from pipelines.language.statement.kind import infer
 from pipelines.language.statement.outputs import check_items, is_star, key_of
-from pipelines.language.statement.statement import UPSTREAM, Inputs, Produced, Results, Side, Sources, Statement
+from pipelines.language.statement.statement import (
+    UPSTREAM,
+    Clause,
+    Inputs,
+    Produced,
+    Results,
+    Side,
+    Sources,
+    Statement,
+)
 
 NO_JOINS: Mapping[str, Produced] = {}
 
@@ -44,16 +55,14 @@ def examine(name: str, sql: str, sources: Sources | None, joins: Results) -> tup
     inputs, more = read_inputs(select, sources, joins)
     if inputs is None:
         return None, objections + more
-    statement, more = examine_select(name, sql, select, inputs, sources)
+    statement, more = examine_select(name, sql, inputs, sources)
     objections += more
     return None if objections else statement, objections
 
 
-def examine_select(
-    name: str, sql: str, select: exp.Select, inputs: Inputs, sources: Sources
-) -> tuple[Statement | None, list[Objection]]:
+def examine_select(name: str, sql: str, inputs: Inputs, sources: Sources) -> tuple[Statement | None, list[Objection]]:
     """Analyze a statement whose clauses and inputs have been checked; it is None if it has objections."""
-    left, *others = inputs.sides
+    select, (left, *others) = inputs.select, inputs.sides
     conditions = [condition(join, left, side) for join, side in zip(select.args["joins"], others, strict=True)]
     using = conditions[-1][1]  # only a join of two inputs can have it
     where = select.args["where"].this if select.args.get("where") else None
@@ -81,7 +90,7 @@ def examine_select(
 
 
 HOWS: dict[tuple[str, str], How] = {
-    **dict.fromkeys([("", ""), ("", "INNER")], "inner"),
+    **dict.fromkeys([("", ""), ("", "INNER"), ("", "CROSS")], "inner"),
     **dict.fromkeys([("LEFT", ""), ("LEFT", "OUTER")], "left"),
     **dict.fromkeys([("RIGHT", ""), ("RIGHT", "OUTER")], "right"),
     **dict.fromkeys([("FULL", ""), ("FULL", "OUTER")], "full"),
@@ -121,7 +130,8 @@ def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[I
     if len(tables) > 2 and any(join.args.get("using") for join in found):
         problem = "USING in a join of three or more inputs is not yet supported"
         objections.append(Objection(problem, "write ON, with an alias before each column", "USING"))
-    objections += [objection for join in found for objection in _join(join)]
+    sides = [_side(table, sources, joins) for table in tables]
+    objections += [objection for index, join in enumerate(found, 1) for objection in _join(join, sides[: index + 1])]
     taken: set[str] = set()
     for table in tables:
         if table.alias_or_name.lower() in taken:
@@ -129,11 +139,13 @@ def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[I
         taken.add(table.alias_or_name.lower())
     if objections or len(named) < len(tables):
         return None, objections
-    sides = [_side(table, sources, joins) for table in tables]
     known = tuple(side for side in sides if side is not None)
     if len(known) < len(sides):
         return None, []
-    return Inputs(known, tuple(HOWS[join.side, join.kind] for join in found)), []
+    hows = tuple(HOWS[join.side, join.kind] for join in found)
+    clauses: list[Clause] = ["ON" for _ in found]
+    read_by, objections = with_conditions(Inputs(known, hows, tuple(clauses), select))
+    return None if objections else read_by, objections
 
 
 def is_self_join(sides: Sequence[Side], sources: Sources) -> bool:
@@ -174,19 +186,37 @@ def _table(table: exp.Table, sources: Sources, joins: Results) -> Iterator[Objec
         yield Objection(f"FROM: unknown source `{name}`", hint, table.this)
 
 
-def _join(join: exp.Join) -> Iterator[Objection]:
+def _join(join: exp.Join, sides: Sequence[Side | None]) -> Iterator[Objection]:
+    """Yield the objections to a JOIN; the last of the inputs is the one that it joins, and None is an unknown one."""
     method, kind = join.args.get("method"), join.kind
-    if method:
+    if method == "NATURAL":
+        yield _natural(join, sides)
+    elif method:
         yield Objection(f"{method} JOIN is not supported", "write ON with an equality", method.upper())
-    elif kind == "CROSS":
-        yield Objection("CROSS JOIN, or a comma in FROM, is not supported", "write JOIN ... ON ...", join.this)
     elif (join.side, kind) not in HOWS:
         yield Objection(f"{kind} JOIN is not supported", "use an inner, left, right or full join", kind)
+    elif is_crossed(join):
+        return  # equalities of WHERE may be its condition
     elif join.args.get("on") == exp.true():
         problem = f"JOIN `{join.this.name}`: ON TRUE compares nothing, so every row would match every row"
         yield Objection(problem, "write ON with an equality", join.args["on"])
     elif not join.args.get("using") and join.args.get("on") is None:
         yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "write ON with an equality", join.this)
+
+
+def _natural(join: exp.Join, sides: Sequence[Side | None]) -> Objection:
+    """Return the objection to a NATURAL JOIN, with the key columns that it compares: no other columns are known."""
+    *before, new = ([] if side is None else side.key for side in sides)
+    taken = {column.lower() for key in before for column in key}
+    shared = ", ".join(column for column in new if column.lower() in taken)
+    columns = shared or "<column>, ..."
+    written = " ".join(filter(None, (join.side, "JOIN", as_named(join.this), f"USING ({columns})")))
+    others = "add any other columns" if shared else "name all columns"
+    return Objection(
+        "NATURAL JOIN compares all columns that both sides have: a new column of a source would change the join",
+        f"write {written}; {others} that both sides have",
+        "NATURAL",
+    )
 
 
 def _side(table: exp.Table, sources: Sources, joins: Results) -> Side | None:
