@@ -19,7 +19,7 @@ from pipelines.language import (
     reading_alike,
     statement_of,
 )
-from pipelines.language.sql.dialect import as_written
+from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.syntax import spelled_out
 from pipelines.language.statement.statement import PairingClause
 from pipelines.language.statement.windows import Bound, bounds_of
@@ -197,6 +197,9 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield "a reference that is null or refers to a missing row matches nothing"
     if not all(side.may_be_absent for side in statement.sides):
         yield "source rows with a null in their key are skipped; each run counts those that it reads"
+    if statement.appended:
+        items = ", ".join(f"`{as_item(item)}`" for item in statement.appended)
+        yield f"key_columns append: the result also has {items}"
     yield from _notes_of_absent(statement)
     if statement.keys.is_many_to_many and keeps_changelog(file, statement.name):
         order = "read it in the order of _epoch, _position and _op, or apply each position as a whole"

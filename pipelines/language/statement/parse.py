@@ -14,7 +14,7 @@ from pipelines.language.statement.columns import ambiguous, condition
 from pipelines.language.statement.crossed import is_crossed, with_conditions
 from pipelines.language.statement.definition import How
 from pipelines.language.statement.kind import infer
-from pipelines.language.statement.outputs import check_items, is_star, key_of
+from pipelines.language.statement.outputs import check_items, is_star, key_of, missing_keys
 from pipelines.language.statement.statement import (
     UPSTREAM,
     Clause,
@@ -34,19 +34,29 @@ def sql_path(name: str) -> str:
     return f"joins.{name}.sql"
 
 
-def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str, Produced] = NO_JOINS) -> Statement:
+def parse(
+    name: str,
+    sql: str,
+    sources: Mapping[str, Source],
+    joins: Mapping[str, Produced] = NO_JOINS,
+    *,
+    appends_keys: bool = False,
+) -> Statement:
     """Parse a statement of a supported kind of join; raise `PipelineFileError` with all errors in it."""
-    statement, objections = examine(name, sql, sources, joins)
+    statement, objections = examine(name, sql, sources, joins, appends_keys=appends_keys)
     if objections or statement is None:
         raise PipelineFileError(name, faults_of(objections, sql_path(name), sql))
     return statement
 
 
-def examine(name: str, sql: str, sources: Sources | None, joins: Results) -> tuple[Statement | None, list[Objection]]:
+def examine(
+    name: str, sql: str, sources: Sources | None, joins: Results, *, appends_keys: bool = False
+) -> tuple[Statement | None, list[Objection]]:
     """
     Parse a statement, and list the objections to it; it is None if it has objections or unknown inputs.
 
     An invalid source or join is None. If the sources as a whole are None, only the clauses and expressions are checked.
+    The option `key_columns: append` appends the key columns that the SELECT list lacks.
     """
     select, found = read(sql)
     objections = list(found)
@@ -55,12 +65,14 @@ def examine(name: str, sql: str, sources: Sources | None, joins: Results) -> tup
     inputs, more = read_inputs(select, sources, joins)
     if inputs is None:
         return None, objections + more
-    statement, more = examine_select(name, sql, inputs, sources)
+    statement, more = examine_select(name, sql, inputs, sources, appends_keys=appends_keys)
     objections += more
     return None if objections else statement, objections
 
 
-def examine_select(name: str, sql: str, inputs: Inputs, sources: Sources) -> tuple[Statement | None, list[Objection]]:
+def examine_select(
+    name: str, sql: str, inputs: Inputs, sources: Sources, *, appends_keys: bool = False
+) -> tuple[Statement | None, list[Objection]]:
     """Analyze a statement whose clauses and inputs have been checked; it is None if it has objections."""
     select, (left, *others) = inputs.select, inputs.sides
     conditions = [condition(join, left, side) for join, side in zip(select.args["joins"], others, strict=True)]
@@ -71,7 +83,10 @@ def examine_select(name: str, sql: str, inputs: Inputs, sources: Sources) -> tup
         for clause, part in (("SELECT", select.expressions), ("WHERE", [where] if where else [])):
             named = (item for item in part if not is_star(item))
             objections += [doubt for item in named for doubt in ambiguous(item, clause, inputs.sides)]
-    objections += check_items(select.expressions, inferred, using)
+    missing = missing_keys(select.expressions, inferred, using) if appends_keys and inferred else ()
+    appended = tuple(each.item for each in missing)
+    items = (*select.expressions, *appended)
+    objections += check_items(items, inferred, using)
     if objections or inferred is None:
         return None, objections
     statement = Statement(
@@ -81,9 +96,10 @@ def examine_select(name: str, sql: str, inputs: Inputs, sources: Sources) -> tup
         steps=inferred.steps,
         using=using,
         keys=inferred.keys,
-        select=tuple(select.expressions),
+        select=items,
         where=where,
-        key=tuple(part for part in key_of(select.expressions, inferred, using) if part is not None),
+        key=tuple(part for part in key_of(items, inferred, using) if part is not None),
+        appended=appended,
         is_self_join=is_self_join(inferred.sides, sources),
     )
     return statement, []

@@ -224,6 +224,7 @@ class Statement:
         sides: The inputs in the order of FROM; inputs that key the result have their keys in the same order.
         using: The columns of USING; empty for ON.
         key: The key of the result, named as in the SELECT list, in the order of the members' keys; empty for a stream.
+        appended: The items of `select` that its text does not have: key columns that `key_columns: append` adds.
         is_self_join: Whether both inputs are the same stream, so that they have the same rows.
         part_of: The join whose statement it is a part of.
     """
@@ -237,6 +238,7 @@ class Statement:
     select: tuple[exp.Expr, ...]
     where: exp.Expr | None
     key: tuple[str, ...]
+    appended: tuple[exp.Expr, ...] = ()
     is_self_join: bool = False
     part_of: str | None = None
 
