@@ -71,5 +71,10 @@ def as_named(table: exp.Expr) -> str:
 
 def as_written(expression: exp.Expr) -> str:
     """Format an expression for a message, with names as the user wrote them, truncated to 80 characters."""
-    text = expression.sql(Verbatim, comments=False, normalize_functions=False)
+    text = as_text(expression)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def as_text(expression: exp.Expr) -> str:
+    """Format an expression that a message tells the user to write."""
+    return expression.sql(Verbatim, comments=False, normalize_functions=False)

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pipelines.language.sql.dialect import as_written
+from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.objection import Objection
 from pipelines.language.statement.columns import EQUAL, ambiguous, coalesced, conjuncts, index_of, is_null_without
 from pipelines.language.statement.definition import How
@@ -101,10 +101,11 @@ class _Clause:
         if self.sides[0].kind == "stream":
             return self._as_looked_up(answers)
         if self.keys.is_many_to_many and self.how in ("right", "full"):
+            how, name = self.how.upper(), as_item(exp.Identifier(this=side.source, quoted=False))
             return Objection(
-                f"ON: {self.how.upper()} JOIN after a join that matches many rows would keep unmatched rows of "
-                f"{side.source}",
-                "look it up by JOIN or LEFT JOIN",
+                f"ON: {how} JOIN after a join that matches many rows would keep unmatched rows of {side.source}",
+                f"write two joins of the file: the first without {side.source}, and the second one reads its result: "
+                f"FROM <first> {how} JOIN {name} ON ...",
                 self.on,
             )
         if all(answer is not None for answer in answers.values()):

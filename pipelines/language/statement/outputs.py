@@ -8,6 +8,7 @@ from sqlglot import exp
 from pipelines.language.file.model import Source
 from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.objection import Objection
+from pipelines.language.sql.vocabulary import AGGREGATES
 from pipelines.language.statement.columns import coalesced, index_of
 from pipelines.language.statement.definition import Time
 from pipelines.language.statement.pairing import misspelled_key
@@ -152,6 +153,13 @@ def _holds(output: _Output, part: int, inferred: Inferred) -> bool:
     return frozenset(indexes) in keys.complete
 
 
+def is_grouped(select: exp.Select) -> bool:
+    """Return whether a row of a SELECT stands for several joined rows, so that no columns are its key."""
+    clauses = any(select.args.get(clause) for clause in ("distinct", "group", "having"))
+    calls = (call for item in select.expressions for call in item.find_all(exp.Anonymous))
+    return clauses or any(call.name.lower() in AGGREGATES for call in calls)
+
+
 def is_star(item: exp.Expr) -> bool:
     """Return whether an item is `*` or `alias.*`."""
     return isinstance(item.this if isinstance(item, exp.Column) else item, exp.Star)
@@ -198,7 +206,13 @@ def _key_of_pair_dropped(part: int, item: str, inferred: Inferred, pairing: Pair
     unique = f"; or, if no two rows of {side.source} are equal in {', '.join(columns)}, declare that as its `key:`"
     is_key = not columns or {column.lower() for column in columns} >= {one.lower() for one in side.key}
     hint = f"add `{item}` as a column of its own ({TO_THE_FILE}), or set `key_columns: append`"
-    return Objection(problem, hint + ("" if is_key else unique), "SELECT")
+    return Objection(problem, hint + ("" if is_key or _has_range(pairing, inferred) else unique), "SELECT")
+
+
+def _has_range(pairing: PairingClause, inferred: Inferred) -> bool:
+    """Return whether further conditions select among rows of equal values, as those of a validity do."""
+    ranges = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
+    return any(part.find(*ranges) for part in inferred.steps[pairing.right - 1].further)
 
 
 class Carried(NamedTuple):

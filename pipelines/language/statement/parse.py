@@ -14,7 +14,7 @@ from pipelines.language.statement.columns import ambiguous, condition
 from pipelines.language.statement.crossed import is_crossed, with_conditions
 from pipelines.language.statement.definition import How
 from pipelines.language.statement.kind import infer
-from pipelines.language.statement.outputs import check_items, is_star, key_of, missing_keys
+from pipelines.language.statement.outputs import check_items, is_grouped, is_star, key_of, missing_keys
 from pipelines.language.statement.statement import (
     UPSTREAM,
     Clause,
@@ -25,6 +25,7 @@ from pipelines.language.statement.statement import (
     Sources,
     Statement,
 )
+from pipelines.language.statement.subqueries import has_subquery, remedy_of_semi_join, with_remedies
 
 NO_JOINS: Mapping[str, Produced] = {}
 
@@ -62,6 +63,7 @@ def examine(
     objections = list(found)
     if select is None or sources is None:
         return None, objections
+    objections = with_remedies(objections, select, lambda table: _side(table, sources, joins))
     inputs, more = read_inputs(select, sources, joins)
     if inputs is None:
         return None, objections + more
@@ -86,7 +88,7 @@ def examine_select(
     missing = missing_keys(select.expressions, inferred, using) if appends_keys and inferred else ()
     appended = tuple(each.item for each in missing)
     items = (*select.expressions, *appended)
-    objections += check_items(items, inferred, using)
+    objections += check_items(items, None if is_grouped(select) else inferred, using)
     if objections or inferred is None:
         return None, objections
     statement = Statement(
@@ -140,20 +142,22 @@ def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[I
     own = defined(select)
     named = [table for table in tables if table.db or table.name.lower() not in own]
     objections = [problem for table in named for problem in _table(table, sources, joins)]
-    if len(tables) == 1:
-        problem = f"`{tables[0].name}` is the only input: a join has two"
-        objections.append(Objection(problem, "add JOIN ... ON ...", tables[0]))
+    if len(tables) == 1 and not has_subquery(select):  # `read` has objected to subqueries, which may be joins
+        problem = f"`{tables[0].name}` is the only input, and a join has two: no join means the same"
+        hint = f"read it by a view, which needs no upkeep: CREATE VIEW ... AS SELECT ... FROM {tables[0].name}"
+        objections.append(Objection(problem, hint, tables[0]))
     if len(tables) > 2 and any(join.args.get("using") for join in found):
         problem = "USING in a join of three or more inputs is not yet supported"
         objections.append(Objection(problem, "write ON, with an alias before each column", "USING"))
     sides = [_side(table, sources, joins) for table in tables]
-    objections += [objection for index, join in enumerate(found, 1) for objection in _join(join, sides[: index + 1])]
+    for index, join in enumerate(found, 1):
+        objections += _join(join, sides[: index + 1], found[index:])
     taken: set[str] = set()
     for table in tables:
         if table.alias_or_name.lower() in taken:
             objections.append(Objection("FROM: two inputs have the same name", "give each input its own alias", table))
         taken.add(table.alias_or_name.lower())
-    if objections or len(named) < len(tables):
+    if objections or len(named) < len(tables) or len(tables) == 1:
         return None, objections
     known = tuple(side for side in sides if side is not None)
     if len(known) < len(sides):
@@ -202,13 +206,21 @@ def _table(table: exp.Table, sources: Sources, joins: Results) -> Iterator[Objec
         yield Objection(f"FROM: unknown source `{name}`", hint, table.this)
 
 
-def _join(join: exp.Join, sides: Sequence[Side | None]) -> Iterator[Objection]:
-    """Yield the objections to a JOIN; the last of the inputs is the one that it joins, and None is an unknown one."""
+def _join(join: exp.Join, sides: Sequence[Side | None], later: Sequence[exp.Join]) -> Iterator[Objection]:
+    """
+    Yield the objections to a JOIN.
+
+    Args:
+        sides: The inputs up to the one that it joins; an unknown one is None.
+        later: The JOINs after it.
+    """
     method, kind = join.args.get("method"), join.kind
     if method == "NATURAL":
         yield _natural(join, sides)
     elif method:
         yield Objection(f"{method} JOIN is not supported", "write ON with an equality", method.upper())
+    elif kind in ("SEMI", "ANTI") and join.side in ("", "LEFT"):
+        yield Objection(f"{kind} JOIN is not supported", remedy_of_semi_join(join, sides[-1], later), kind)
     elif (join.side, kind) not in HOWS:
         yield Objection(f"{kind} JOIN is not supported", "use an inner, left, right or full join", kind)
     elif is_crossed(join):
