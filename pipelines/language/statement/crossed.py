@@ -5,8 +5,8 @@ Rewrite commas, CROSS JOIN and JOIN without a condition to the inner joins that 
     FROM orders o JOIN customers c ON o.customer = c.id WHERE o.total > 5
 
 As in Spark, commas and JOINs follow one another from left to right. An equality moves to the ON of the last input that
-it compares. The JOINs after it must be inner or left: they keep the rows before them, or some of these, unchanged, so
-the rows for which the equality is not true may be removed before them.
+it compares, and so does a condition on the times of two streams. The JOINs after it must be inner or left: they keep
+the rows before them, or some of these, unchanged, so the rows for which it is not true may be removed before them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,7 @@ from pipelines.language.sql.dialect import as_named, as_written
 from pipelines.language.sql.objection import Objection
 from pipelines.language.statement.columns import EQUAL, conjuncts, index_of
 from pipelines.language.statement.statement import Inputs, Side
+from pipelines.language.statement.windows import time_of
 
 INNER = ("", "INNER", "CROSS")
 """The kinds of an inner JOIN in the statement."""
@@ -38,7 +39,7 @@ def with_conditions(inputs: Inputs) -> tuple[Inputs, list[Objection]]:
         return inputs, []
     where = inputs.select.args.get("where")
     parts = list(conjuncts(where.this)) if where else []
-    moved = {index: [part for part in parts if _meets(part, inputs.sides) == index] for index in crossed}
+    moved = {index: [part for part in parts if _joined_by(part, inputs.sides) == index] for index in crossed}
     objections = [problem for index in crossed for problem in _objections(inputs, index, moved[index], parts)]
     if objections:
         return inputs, objections
@@ -52,6 +53,19 @@ def with_conditions(inputs: Inputs) -> tuple[Inputs, list[Objection]]:
     select.set("where", exp.Where(this=exp.and_(*rest)) if rest else None)
     clauses = tuple("WHERE" if index in moved else clause for index, clause in enumerate(inputs.clauses, 1))
     return inputs._replace(select=select, clauses=clauses), []
+
+
+def _joined_by(part: exp.Expr, sides: Sequence[Side]) -> int | None:
+    """Return the input that a condition joins: the last one of an equality, or of a condition on times of streams."""
+    last = _meets(part, sides)
+    if last is not None:
+        return last
+    columns = list(part.find_all(exp.Column))
+    named = {index_of(column, sides) for column in columns}
+    known = [index for index in named if index is not None]
+    if len(named) < 2 or len(known) < len(named) or sides[max(known)].kind != "stream":
+        return None
+    return max(known) if any(time_of(column, sides) for column in columns) else None
 
 
 def _meets(part: exp.Expr, sides: Sequence[Side]) -> int | None:

@@ -63,6 +63,10 @@ def conditions(sql: str) -> tuple[list[tuple[str, str, str]], str]:
         "FROM flights f RIGHT JOIN hubs h ON f.flight_id = h.hub JOIN planes p ON h.plane = p.tailnum",
     ),
     (
+        "FROM departures d, departures e WHERE e.at BETWEEN d.at AND d.at + INTERVAL 1 DAY AND d.x > e.x",
+        "FROM departures d JOIN departures e ON e.at BETWEEN d.at AND d.at + INTERVAL '1' DAY WHERE d.x > e.x",
+    ),
+    (
         "FROM departures d, legs l WHERE d.number = l.number AND d.day = l.day AND d.seats > 3",
         "FROM departures d JOIN legs l ON d.number = l.number AND d.day = l.day WHERE d.seats > 3",
     ),
@@ -119,7 +123,12 @@ def test_a_join_of_two_inputs_needs_no_aliases():
         "",
     ),
     ("FROM departures d, airlines a WHERE d.at > a.since", "no equality compares `a`", "JOIN airlines a ON d.<col"),
-    ("FROM departures d, departures e WHERE d.at > e.at", "no equality", "JOIN departures e ON, with bounds"),
+    ("FROM departures d, departures e WHERE d.x = 1", "no equality", "JOIN departures e ON, with bounds"),
+    (
+        "FROM departures d, departures e WHERE d.at > e.at",
+        "nothing limits how far `e.at` may lie behind `d.at`",
+        "at >=",
+    ),
     ("FROM flights f LEFT JOIN status s", "JOIN `status` has no ON or USING", "write ON with an equality"),
     ("FROM flights f LEFT JOIN status s ON TRUE WHERE f.x = s.x", "ON TRUE compares nothing", "write ON"),
 )
