@@ -16,6 +16,7 @@ from pipelines.cli.options import (
     VAR,
     FileOptions,
     WithRuns,
+    add_keys_to,
     report_on_each,
     reporting,
     run_command,
@@ -64,11 +65,19 @@ def init(folder: Path) -> None:
 
 
 @cli.command()
+@click.option(
+    "--add-keys",
+    "adds_keys",
+    is_flag=True,
+    help="First add the key columns that SELECT lists lack to the file, and show the changes.",
+)
 @reporting("check")
-def check(chosen: FileOptions) -> "Answer":
+def check(chosen: FileOptions, adds_keys: bool) -> "Answer":
     """Check the pipeline file, without Spark."""
     from pipelines.commands.explain import explain
 
+    if adds_keys:
+        add_keys_to(chosen)
     file, _ = chosen.load()
     return [explain(file, name) for name in file.joins]
 

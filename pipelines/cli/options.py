@@ -168,6 +168,18 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callabl
     return decorate
 
 
+def add_keys_to(chosen: FileOptions) -> None:
+    """Add the missing key columns to the pipeline file, and show the changes on stderr."""
+    from pipelines.commands.keys import add_keys
+    from pipelines.language import find
+
+    added = add_keys(chosen.path or find(Path.cwd()), chosen.variables)
+    if added.diff:
+        tell(added.diff)
+    for name in added.left:
+        tell(f"joins.{name}.sql: not changed, because of how YAML writes it; begin the statement with `sql: |`")
+
+
 def run_command(
     chosen: FileOptions, select: list[str] | None, threads: int | None, backfill: "Backfill | None" = None
 ) -> "Answer":

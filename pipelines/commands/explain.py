@@ -19,7 +19,7 @@ from pipelines.language import (
     reading_alike,
     statement_of,
 )
-from pipelines.language.sql.dialect import as_written
+from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.syntax import spelled_out
 from pipelines.language.statement.statement import PairingClause
 from pipelines.language.statement.windows import Bound, bounds_of
@@ -74,10 +74,12 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield f"{side.source} is {what}: its result {'is a stream' if side.is_result else holds}"
     if statement.keys.is_many_to_many:
         yield from _why_paired(statement, statement.keys.paired)
-    first, *others = (statement.sides[index] for index in statement.keys.members)
+    first, *others = statement.keys.members
     for other in others if not statement.keys.is_many_to_many else ():
-        clause, and_with = ("USING names", "and") if statement.using else ("ON equates", "with")
-        keys = [f"the whole key of {side.source}, ({', '.join(side.key)})" for side in (first, other)]
+        written_in = f"{statement.steps[other - 1].clause} equates"
+        clause, and_with = ("USING names", "and") if statement.using else (written_in, "with")
+        members = (statement.sides[first], statement.sides[other])
+        keys = [f"the whole key of {side.source}, ({', '.join(side.key)})" for side in members]
         yield f"{clause} {keys[0]}, {and_with} {keys[1]}: a row matches at most one row"
     if statement.is_windowed:
         yield from _why_windowed(statement)
@@ -98,7 +100,8 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
 def _why_paired(statement: Statement, pairing: PairingClause) -> Iterator[str]:
     left, right = (_called(statement, index) for index in (pairing.left, pairing.right))
     compared = " and ".join(f"`{as_written(e.left)}` with `{as_written(e.right)}`" for e in pairing.equalities)
-    yield f"ON compares {compared}: a row of {left} may match many rows of {right}, and a row of {right} many of {left}"
+    many = f"a row of {left} may match many rows of {right}, and a row of {right} many of {left}"
+    yield f"{statement.steps[pairing.right - 1].clause} compares {compared}: {many}"
     if pairing.over != pairing.left:
         yield f"a row of {left} matches by the row of {_called(statement, pairing.over)} that it looks up"
     yield f"the result has a row for each pair, with the keys of {left} and {right}"
@@ -183,7 +186,7 @@ def _ktables(file: PipelineFile, statement: Statement) -> Iterator[str]:
 def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
     for index, step in enumerate(statement.steps, start=1):
         for condition in step.further:
-            yield f"ON also requires `{as_written(condition)}`: {_unmet(statement, index)}"
+            yield f"{step.clause} also requires `{as_written(condition)}`: {_unmet(statement, index)}"
     if statement.reads_stream:
         yield from _notes_of_stream(file, statement)
         return
@@ -194,6 +197,9 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield "a reference that is null or refers to a missing row matches nothing"
     if not all(side.may_be_absent for side in statement.sides):
         yield "source rows with a null in their key are skipped; each run counts those that it reads"
+    if statement.appended:
+        items = ", ".join(f"`{as_item(item)}`" for item in statement.appended)
+        yield f"key_columns append: the result also has {items}"
     yield from _notes_of_absent(statement)
     if statement.keys.is_many_to_many and keeps_changelog(file, statement.name):
         order = "read it in the order of _epoch, _position and _op, or apply each position as a whole"

@@ -12,12 +12,20 @@ from sqlglot import exp
 
 from expectations.catalogue import argument_faults, names
 from lakehouse.errors.errors import Fault, PipelineFileError
-from pipelines.language.file.document import NO_TEXT, Document, Substitution, dotted, mapping, read_document
+from pipelines.language.file.document import (
+    NO_TEXT,
+    Document,
+    Substitution,
+    document_of,
+    dotted,
+    mapping,
+    read_document,
+)
 from pipelines.language.file.model import Join, PipelineFile, Source, Storage
 from pipelines.language.file.options import MISFIT, SourceKind, clashes, source_misfits, storage_misfit
 from pipelines.language.join.sources import OPTIONS as CONDITIONS
 from pipelines.language.join.sources import condition_faults
-from pipelines.language.join.statements import check_statements
+from pipelines.language.join.statements import MissingKeys, check_statements, missing_key_columns
 from pipelines.language.names import nearest
 from pipelines.language.sql.dialect import Verbatim
 from pipelines.language.sql.vocabulary import AGGREGATES, ALLOWED, GENERATORS, UNSTABLE, WINDOWS, words
@@ -79,6 +87,13 @@ def load(path: Path, variables: Mapping[str, str] | None = None) -> PipelineFile
     if faults or file is None:
         raise PipelineFileError(str(path), sorted(faults, key=lambda fault: fault.line or 0))
     return file.split(parts)
+
+
+def find_missing_keys(path: Path, text: str, variables: Mapping[str, str]) -> dict[str, MissingKeys]:
+    """Find the key columns that the joins of a pipeline file, with this text, lack in their SELECT lists."""
+    document = document_of(path, text)
+    content = Substitution(variables, document.line).apply(document.content)
+    return missing_key_columns(_sources(content) or {}, mapping(content.get("joins")))
 
 
 def _single_option_faults(

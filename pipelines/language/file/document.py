@@ -10,6 +10,7 @@ Substituted text is never parsed as YAML again, so a value cannot become an opti
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,13 @@ class Document:
             return int(node.start_mark.line) + 2 + row
         return int(node.start_mark.line) + 1
 
+    def scalar(self, path: Sequence[str]) -> tuple[int, int, str | None] | None:
+        """Return the start and end, in characters of the file, and the YAML style of a string; None if none exists."""
+        _, node = self._find(path)
+        if not isinstance(node, yaml.ScalarNode):
+            return None
+        return node.start_mark.index, node.end_mark.index, node.style
+
     def _find(self, path: Sequence[str]) -> tuple[int | None, yaml.Node | None]:
         line, node = None, self._root
         for part in path:
@@ -99,18 +107,28 @@ def dotted(path: Sequence[str]) -> str:
     return ".".join(part or "''" for part in path)
 
 
+def _unusable(path: Path, problem: str, hint: str = "", line: int | None = None) -> PipelineFileError:
+    return PipelineFileError(str(path), [Fault(path.name, problem, hint, line)])
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 file without a byte order mark; raise `PipelineFileError` if it is unreadable."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _unusable(path, f"is not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
+    except (OSError, ValueError) as error:
+        raise _unusable(path, f"cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}") from None
+
+
 def read_document(path: Path) -> Document:
     """Read a UTF-8 YAML file; raise `PipelineFileError` if it is unreadable, not YAML, or does not hold a mapping."""
+    return document_of(path, read_text(path))
 
-    def unusable(problem: str, hint: str = "", line: int | None = None) -> PipelineFileError:
-        return PipelineFileError(str(path), [Fault(path.name, problem, hint, line)])
 
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise unusable(f"is not UTF-8 at byte {error.start}", "save the file as UTF-8") from None
-    except (OSError, ValueError) as error:
-        raise unusable(f"cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}") from None
+def document_of(path: Path, text: str) -> Document:
+    """Read the text of a YAML file; raise `PipelineFileError` if it is not YAML, or does not hold a mapping."""
+    unusable = partial(_unusable, path)
     try:
         loader = StrictLoader(text)
     except yaml.reader.ReaderError as error:

@@ -30,6 +30,7 @@ from pipelines.language.file.options import (
     Choice,
     Expectations,
     Feed,
+    KeyColumns,
     Lateness,
     Name,
     OnFailedGate,
@@ -142,6 +143,11 @@ class Join(Block):
     """
     The statement in Spark SQL: SELECT ... FROM a source or join JOIN another ON or USING ... WHERE .... A statement of
     several streams is stored in parts: `<name>__1`, `<name>__2` and so on, and the result.
+    """
+    key_columns: Annotated[KeyColumns, Choice] = "select"
+    """
+    For a join of tables: where the key columns of the result come from. `select`: the SELECT list names them all.
+    `append`: those that it does not name are added, under the names that `lakejoin explain` shows.
     """
     semantics: Annotated[Semantics, Choice] = "strict"
     """

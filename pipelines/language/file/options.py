@@ -38,6 +38,7 @@ SourceKind = Literal["table", "global_table", "stream", "changelog"]
 Semantics = Literal["strict", "kafka", "kafka-0.10.2", "kafka-0.10.0"]
 Refresh = Literal["auto", "incremental", "full"]
 Feed = Literal["exact", "any"]
+KeyColumns = Literal["select", "append"]
 OnFailedGate = Literal["fail", "warn"]
 OnRecreatedSource = Literal["fail", "reconcile"]
 

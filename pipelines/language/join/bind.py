@@ -260,9 +260,10 @@ def _resolved(statement: Statement, scope: Scope) -> Iterator[Link]:
         over = sorted(index for index in set().union(*indexes) if index is not None)
         if None in set().union(*indexes):
             continue  # the scope has objected to the column
+        clause = statement.steps[max(1, link.side, *over) - 1].clause
         objection = _objection(statement, link, indexes, over)
         if objection is not None:
-            scope.objections.append(objection)
+            scope.objections.append(objection.moved_to(clause))
             continue
         written = tuple(map(render, found.expressions))
         if len(over) == 1:
@@ -272,7 +273,7 @@ def _resolved(statement: Statement, scope: Scope) -> Iterator[Link]:
         followed = over[-1] if statement.reads_stream else _followed(statement, found, indexes, over)
         if followed is None:
             name, about = statement.sides[link.side].source, link.expressions[0]
-            problem = f"ON: each input from which a part of the key of {name} is taken may be absent"
+            problem = f"{clause}: each input from which a part of the key of {name} is taken may be absent"
             scope.objections.append(Objection(problem, "compare the parts from one of them by `=`", about))
             continue
         overs = tuple(min((index for index in of if index is not None), default=followed) for of in indexes)

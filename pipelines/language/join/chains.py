@@ -102,7 +102,8 @@ class _Statements:
 
     def _parse(self, name: str) -> None:
         """Parse and cache the statement of a join; the joins that it reads must be cached already."""
-        statement = parse(name, self._file.joins[name].sql, self._file.sources, self._produced)
+        join, sources = self._file.joins[name], self._file.sources
+        statement = parse(name, join.sql, sources, self._produced, appends_keys=join.key_columns == "append")
         whole = self._file.part_of(name)
         self._statements[name] = replace(statement, part_of=whole) if whole != name else statement
         self._produced[name] = produced(statement, self._file.sources)

@@ -12,10 +12,11 @@ from pipelines.language.file.model import Join
 from pipelines.language.file.options import Misfit
 from pipelines.language.join.chains import chains
 from pipelines.language.join.split import Chain, is_chain
-from pipelines.language.sql.dialect import as_written
-from pipelines.language.sql.objection import Objection, faults_of
+from pipelines.language.sql.dialect import as_item, as_written
+from pipelines.language.sql.objection import Objection, Span, faults_of, span_of
 from pipelines.language.sql.syntax import lateness, read
 from pipelines.language.statement.outputs import is_ordered_by_column, produced, timed_inputs
+from pipelines.language.statement.pairing import misspelled_key
 from pipelines.language.statement.parse import examine, examine_select, read_inputs, sql_path
 from pipelines.language.statement.statement import Produced, Results, Side, Sources, Statement
 
@@ -61,7 +62,7 @@ def check_statements(
     logged = {name for name, join in joins.items() if mapping(join).get("changelog") is True}
     for name in found.order:
         sql, semantics = statements[name], _semantics(joins[name])
-        examined = _examined(name, sql, sources, results)
+        examined = _examined(name, sql, sources, results, appends_keys=_appends_keys(joins[name]))
         if not examined.objections and examined.statements:
             results[name] = produced(examined.statements[-1], sources or {})
         objections = [*examined.objections, *_unsupported(examined, semantics), *found.objections(name, sql)]
@@ -86,13 +87,43 @@ def check_statements(
     return faults, parts
 
 
-def _examined(name: str, sql: str, sources: Sources | None, results: Results) -> Examined:
+class MissingKeys(NamedTuple):
+    """The items that add the missing key columns to a SELECT list, and the last item that it has."""
+
+    items: tuple[str, ...]
+    last: Span
+
+
+def missing_key_columns(sources: Sources, joins: Mapping[str, Any]) -> dict[str, MissingKeys]:
+    """Find the key columns that joins, as written in a file, do not select; without those that may be misspelled."""
+    statements = {name: sql for name, join in joins.items() if isinstance(sql := mapping(join).get("sql"), str) and sql}
+    results: dict[str, Produced | None] = dict.fromkeys(joins)
+    found: dict[str, MissingKeys] = {}
+    for name in chains(sources, statements).order:
+        examined = _examined(name, statements[name], sources, results, appends_keys=True)
+        if examined.objections or not examined.statements:
+            continue
+        statement = examined.statements[-1]
+        results[name] = produced(statement, sources)
+        pairing = statement.keys.pairing
+        is_misspelled = pairing is not None and misspelled_key(pairing, statement.sides) is not None
+        last = span_of(statement.select[-1 - len(statement.appended)], statement.sql) if statement.appended else None
+        if last is not None and not is_misspelled and not _appends_keys(joins[name]):
+            found[name] = MissingKeys(tuple(map(as_item, statement.appended)), last)
+    return found
+
+
+def _appends_keys(join: object) -> bool:
+    return mapping(join).get("key_columns") == "append"
+
+
+def _examined(name: str, sql: str, sources: Sources | None, results: Results, *, appends_keys: bool) -> Examined:
     select, found = read(sql)
     inputs, _ = read_inputs(select, sources, results) if select is not None and sources is not None else (None, [])
     if select is None or sources is None or inputs is None or not is_chain(inputs):
-        statement, objections = examine(name, sql, sources, results)
+        statement, objections = examine(name, sql, sources, results, appends_keys=appends_keys)
         return Examined((name,), [statement] if statement else [], objections)
-    chain = Chain(name, select, inputs.sides)
+    chain = Chain(name, inputs.select, inputs.sides)
     objections = [*found, *_ordered(inputs.sides, sources), *chain.objections()]
     statements: list[Statement] = []
     known = dict(results)
@@ -102,7 +133,7 @@ def _examined(name: str, sql: str, sources: Sources | None, results: Results) ->
         objections += map(chain.in_own_words, more)
         if read_by is None:
             break
-        statement, more = examine_select(piece.name, piece.sql, piece.select, read_by, _unordered(sources))
+        statement, more = examine_select(piece.name, piece.sql, read_by, _unordered(sources))
         objections += map(chain.in_own_words, more)
         known[piece.name] = None
         if statement is not None:
@@ -286,6 +317,8 @@ def stream_misfits(statement: Statement, join: Join, sources: Sources) -> Iterat
         yield "max_buffered_rows", Misfit(problem, "leave it out: this join buffers no rows")
     if join.feed == "any":
         yield from _unlike_any_feed(statement, join)
+    if join.key_columns == "append" and statement.reads_stream:
+        yield "key_columns", Misfit("the result of a join with a stream is a stream, which has no key", "leave it out")
     if join.cluster_by and statement.reads_stream:
         problem = "`cluster_by` lays out a result whose rows change, but a join with a stream only appends"
         yield "cluster_by", Misfit(problem, "leave it out")

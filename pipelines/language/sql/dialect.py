@@ -49,17 +49,32 @@ def render(expression: exp.Expr) -> str:
     return expression.sql(Verbatim, identify=True, comments=False)
 
 
-def laid_out(statement: exp.Select) -> str:
+def laid_out(statement: exp.Select, *, pretty: bool = True) -> str:
     """Format a statement over several lines, without comments; quote names only if the parser misreads it otherwise."""
-    text = statement.sql(Verbatim, comments=False, normalize_functions=False, pretty=True)
+    text = statement.sql(Verbatim, comments=False, normalize_functions=False, pretty=pretty)
     try:
         is_same = render(sqlglot.parse_one(text, read=Verbatim)) == render(statement)
     except SqlglotError:
         is_same = False
-    return text if is_same else statement.sql(Verbatim, identify=True, comments=False, pretty=True)
+    return text if is_same else statement.sql(Verbatim, identify=True, comments=False, pretty=pretty)
+
+
+def as_item(item: exp.Expr) -> str:
+    """Format an item of a SELECT list as `laid_out` does a statement."""
+    return laid_out(exp.Select(expressions=[item.copy()]), pretty=False).removeprefix("SELECT ")
+
+
+def as_named(table: exp.Expr) -> str:
+    """Format an input for a message as FROM names it, without AS."""
+    return " ".join(as_written(part) for part in (exp.table_(table.this), table.args.get("alias")) if part)
 
 
 def as_written(expression: exp.Expr) -> str:
     """Format an expression for a message, with names as the user wrote them, truncated to 80 characters."""
-    text = expression.sql(Verbatim, comments=False, normalize_functions=False)
+    text = as_text(expression)
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def as_text(expression: exp.Expr) -> str:
+    """Format an expression that a message tells the user to write."""
+    return expression.sql(Verbatim, comments=False, normalize_functions=False)

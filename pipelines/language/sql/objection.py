@@ -37,6 +37,10 @@ class Objection(NamedTuple):
     hint: str = ""
     about: exp.Expr | str | Span | None = None
 
+    def moved_to(self, clause: str) -> "Objection":
+        """Return an objection to an ON as one to the clause in which its condition is written."""
+        return self._replace(problem=clause + self.problem[2:]) if self.problem.startswith("ON:") else self
+
     def span(self, sql: str) -> Span | None:
         """Return the span of the statement that the objection is about."""
         if isinstance(self.about, exp.Expr):

@@ -13,7 +13,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from pipelines.language.sql.dialect import Verbatim
 from pipelines.language.sql.objection import Objection, Span
-from pipelines.language.sql.vocabulary import refused
+from pipelines.language.sql.vocabulary import ELSEWHERE, refused
 
 DEEPEST = 100
 
@@ -30,12 +30,16 @@ CLAUSES = {
     "locks": "FOR UPDATE", "sample": "TABLESAMPLE", "version": "time travel", "pivots": "PIVOT",
     "joins": "a nested JOIN", "columns": "a column list after an alias",
 }  # fmt: skip
-ELSEWHERE = "leave it out, and apply it where you read the result"
 WHOLE = "leave it out: each epoch reads its sources whole, at versions that it records"
 IN_A_ROW = "write one JOIN after another without parentheses, or make the inner one a join of its own under `joins:`"
+FILTERS = (
+    "name its table, and write its filter in WHERE, or, where LEFT JOIN leaves the table without a row, in ON; beside "
+    "FULL JOIN no join means the same; make what joins tables a join of its own under `joins:`"
+)
 REMEDIES = {
-    "with_": "put a filter into WHERE, into ON for the outer side of a join, or define a join under `joins:`",
-    "distinct": "leave it out: a result of tables holds each key once",
+    "with_": FILTERS,
+    "distinct": "leave it out if SELECT has the key of the result, as no two rows are equal then; else no join means "
+    "the same: select the key here, and DISTINCT rows where you read the result",
     "order": "leave it out: a table has no order; sort where you read the result",
     "sort": "leave it out: a table has no order; sort where you read the result",
     **dict.fromkeys(("group", "having", "limit", "offset", "qualify", "windows", "laterals", "pivots"), ELSEWHERE),
@@ -75,8 +79,12 @@ def read(sql: str) -> tuple[exp.Select | None, tuple[Objection, ...]]:
         return None, (Objection(f"the statement is nested deeper than {DEEPEST} levels"),)
     if isinstance(statement, exp.SetOperation):
         kind = statement.key.upper()
-        hint = "make each SELECT a join of its own under `joins:`"
-        return None, (Objection(f"{kind} of queries: a join is one SELECT", hint, kind),)
+        operator = f"{kind} ALL" if kind == "UNION" and not statement.args.get("distinct") else kind
+        hint = (
+            "make each SELECT a join of its own under `joins:`, and read them by a view, which needs no upkeep: CREATE "
+            f"VIEW ... AS SELECT * FROM <first> {operator} SELECT * FROM <second>"
+        )
+        return None, (Objection(f"{kind} of queries: a join is one SELECT, and no join means the same", hint, kind),)
     if not isinstance(statement, exp.Select) or not statement.args.get("from_"):
         first = next(token for token in tokens if token.token_type != TokenType.SEMICOLON)
         return None, (Objection("not a SELECT ... FROM ... JOIN ...", about=_place(first)),)
@@ -95,6 +103,12 @@ def read_expression(sql: str) -> tuple[exp.Expr | None, list[Objection]]:
     return expressions[0], [*refused(expressions[0]), *_intervals(expressions[0], tokens)]
 
 
+ASOF = (
+    "store until when each row is valid, and write LEFT JOIN with both ends, as in ON o.sku = p.sku AND o.day >= "
+    "p.valid_from AND o.day < p.valid_to"
+)
+
+
 def _parsed(
     sql: str, parse: Callable[[str], list[exp.Expr | None]]
 ) -> tuple[list[Token], list[exp.Expr], Objection | None]:
@@ -108,6 +122,8 @@ def _parsed(
         if pipe := next((token for token in tokens if token.token_type == TokenType.PIPE_GT), None):
             hint = "write SELECT ... FROM ... JOIN ... WHERE ..."
             return [], [], Objection("`|>` (pipe syntax) is not supported in a join", hint, _place(pipe))
+        if asof := next((one for one, after in pairwise(tokens) if _is_asof(one, after)), None):
+            return [], [], Objection("ASOF JOIN is not supported: no join means the same", ASOF, _place(asof))
         if comma := next((comma for comma, after in pairwise(tokens) if _is_trailing(comma, after)), None):
             return [], [], Objection("not Spark SQL: a comma after the last column", "leave it out", _place(comma))
         parsed = parse(sql)
@@ -120,6 +136,10 @@ def _parsed(
     except Exception as error:  # the text is arbitrary, and sqlglot may raise any error
         return [], [], Objection(f"the statement cannot be read: {' '.join(str(error).split())[:200]}")
     return tokens, [found for found in parsed if found and not isinstance(found, exp.Semicolon)], None
+
+
+def _is_asof(one: Token, after: Token) -> bool:
+    return (one.text.upper(), after.text.upper()) == ("ASOF", "JOIN")
 
 
 def _is_trailing(comma: Token, after: Token) -> bool:
@@ -168,11 +188,11 @@ def _clauses(select: exp.Select) -> Iterator[Objection]:
                 yield Objection(f"{clause} is not supported in a join", REMEDIES.get(argument, ""), about)
     for table in tables:
         if isinstance(table, exp.Lateral):
-            yield Objection("LATERAL is not supported in a join", about="LATERAL")
+            yield Objection("LATERAL is not supported in a join", ELSEWHERE, "LATERAL")
         elif isinstance(table, exp.Subquery) and isinstance(table.unnest(), exp.Table):
             yield Objection("FROM: parentheses are not supported in a join", IN_A_ROW, table)
         elif isinstance(table, exp.Subquery):
-            yield Objection("FROM: subqueries are not supported", "name sources in FROM and JOIN", table)
+            yield Objection("FROM: subqueries are not supported", FILTERS, table)
         elif not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
             yield Objection("FROM: a function or expression where a source is expected", about=table)
 

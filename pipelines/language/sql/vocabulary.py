@@ -105,10 +105,12 @@ UNSTABLE = words(
 
 BARE = UNSTABLE & words("current_date current_time current_timestamp current_user localtime localtimestamp")
 
+ELSEWHERE = "no join means the same: leave it out, and apply it where you read the result"
+
 CALLED: dict[type[exp.Expr], Objection] = {
-    exp.Window: Objection("window functions (OVER) are not supported", "a result row has one row of each input"),
-    exp.Query: Objection("subqueries are not supported", "name sources in FROM and JOIN"),
-    exp.Exists: Objection("subqueries (EXISTS) are not supported", "name sources in FROM and JOIN"),
+    exp.Window: Objection("window functions (OVER) are not supported", ELSEWHERE),
+    exp.Query: Objection("subqueries are not supported", ELSEWHERE),
+    exp.Exists: Objection("subqueries (EXISTS) are not supported", ELSEWHERE),
     exp.Parameter: Objection("parameters are not supported", "write the value: it is part of the join's definition"),
     exp.Placeholder: Objection("parameters are not supported", "write the value: it is part of the join's definition"),
     exp.Distinct: Objection("DISTINCT is not supported"),
@@ -206,11 +208,13 @@ def objection(name: str, arguments: int) -> Objection | None:
     if function in ALLOWED:
         return None
     if function in AGGREGATES:
-        return Objection(f"`{name}` is an aggregate; a join computes each result row from one row of each input")
+        problem = f"`{name}` is an aggregate; a join computes each result row from one row of each input"
+        return Objection(problem, ELSEWHERE)
     if function in GENERATORS:
-        return Objection(f"`{name}` produces several rows from one; a result has one row for each key")
+        return Objection(f"`{name}` produces several rows from one; a result has one row for each key", ELSEWHERE)
     if function in WINDOWS:
-        return Objection(f"`{name}` is a window function; a join computes each result row from one row of each input")
+        problem = f"`{name}` is a window function; a join computes each result row from one row of each input"
+        return Objection(problem, ELSEWHERE)
     if function in UNSTABLE:
         return Objection(
             f"`{name}` does not depend on the rows alone, so the result could not be recomputed",

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from pipelines.language.sql.dialect import as_written
+from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.objection import Objection
 from pipelines.language.statement.columns import EQUAL, ambiguous, coalesced, conjuncts, index_of, is_null_without
 from pipelines.language.statement.definition import How
@@ -43,17 +43,17 @@ def infer(
     if inputs.sides[1].kind == "stream":
         return windowed(inputs, conditions[0], where)
     found = Inferred(inputs.sides[:1], (), Keys((0,), frozenset({frozenset({0})}), ()))
-    for side, how, on in zip(inputs.sides[1:], inputs.hows, conditions, strict=True):
-        doubts = list(ambiguous(on, "ON", (*found.sides, side)))
+    for side, how, on, written_in in zip(inputs.sides[1:], inputs.hows, conditions, inputs.clauses, strict=True):
+        doubts = list(ambiguous(on, written_in, (*found.sides, side)))
         if doubts:
             return None, doubts
         absent = absent_after(step.how for step in found.steps)
         clause = _Clause((*found.sides, side), found.keys, how, on, absent)
         after = clause.joined()
         if isinstance(after, Objection):
-            return None, [after]
+            return None, [after.moved_to(written_in)]
         sides, keys, further = after
-        found = Inferred(sides, (*found.steps, JoinClause(how, clause.on, further)), keys)
+        found = Inferred(sides, (*found.steps, JoinClause(how, clause.on, further, written_in)), keys)
     return found, []
 
 
@@ -101,10 +101,11 @@ class _Clause:
         if self.sides[0].kind == "stream":
             return self._as_looked_up(answers)
         if self.keys.is_many_to_many and self.how in ("right", "full"):
+            how, name = self.how.upper(), as_item(exp.Identifier(this=side.source, quoted=False))
             return Objection(
-                f"ON: {self.how.upper()} JOIN after a join that matches many rows would keep unmatched rows of "
-                f"{side.source}",
-                "look it up by JOIN or LEFT JOIN",
+                f"ON: {how} JOIN after a join that matches many rows would keep unmatched rows of {side.source}",
+                f"write two joins of the file: the first without {side.source}, and the second one reads its result: "
+                f"FROM <first> {how} JOIN {name} ON ...",
                 self.on,
             )
         if all(answer is not None for answer in answers.values()):

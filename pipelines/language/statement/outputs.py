@@ -6,8 +6,9 @@ from typing import NamedTuple
 from sqlglot import exp
 
 from pipelines.language.file.model import Source
-from pipelines.language.sql.dialect import as_written
+from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.objection import Objection
+from pipelines.language.sql.vocabulary import AGGREGATES
 from pipelines.language.statement.columns import coalesced, index_of
 from pipelines.language.statement.definition import Time
 from pipelines.language.statement.pairing import misspelled_key
@@ -25,9 +26,8 @@ def check_items(items: Sequence[exp.Expr], inferred: Inferred | None, using: Col
             yield Objection(f"SELECT: `{as_written(item)}` has no name", "name it with AS", item)
     added = added_columns(inferred.sides) if inferred else ()
     yield from bad_names(((item.alias_or_name, item) for item in explicit if item.alias_or_name), added)
-    for position, name in enumerate(key_of(items, inferred, using) if inferred else ()):
-        if inferred and name is None:
-            yield _key_dropped(position, inferred)
+    if inferred is not None:
+        yield from (_key_dropped(missing, inferred) for missing in missing_keys(items, inferred, using))
 
 
 def key_of(items: Sequence[exp.Expr], inferred: Inferred, using: Collection[str]) -> tuple[str | None, ...]:
@@ -47,6 +47,52 @@ def key_of(items: Sequence[exp.Expr], inferred: Inferred, using: Collection[str]
         return tuple(next((name for name, columns in named if columns == column), None) for column in wanted)
     parts = range(len(inferred.sides[inferred.keys.members[0]].key))
     return tuple(next((output.name for output in outputs if _holds(output, part, inferred)), None) for part in parts)
+
+
+class MissingKey(NamedTuple):
+    """A part of the key that a SELECT list lacks, and the item that adds it."""
+
+    part: int
+    item: exp.Expr
+
+
+def missing_keys(items: Sequence[exp.Expr], inferred: Inferred, using: Collection[str]) -> Iterator[MissingKey]:
+    """Yield the parts of the key that the SELECT list lacks, each with an item whose name is not taken."""
+    taken = {output.name.lower() for item in items for output in _outputs(item, inferred, using)}
+    columns = _key_columns(inferred)
+    shared = [name.lower() for _, name in columns]
+    for part, output in enumerate(key_of(items, inferred, using)):
+        if output is not None:
+            continue
+        index, name = columns[part]
+        column = _column_of_key(part, inferred)
+        is_coalesced = not isinstance(column, exp.Column)
+        own = f"{name}_key" if is_coalesced else f"{inferred.sides[index].alias}_{name}"
+        is_free = name.lower() not in taken and shared.count(name.lower()) == 1
+        alias = name if is_free and is_coalesced else None if is_free else own
+        taken.add(alias.lower() if alias else name.lower())
+        yield MissingKey(part, exp.Alias(this=column, alias=_name(alias)) if alias else column)
+
+
+def _key_columns(inferred: Inferred) -> list[tuple[int, str]]:
+    """Return the column that gives each part of the key its name, with its input."""
+    members = inferred.keys.members
+    indexes = members if inferred.keys.is_many_to_many else members[:1]
+    return [(index, name) for index in indexes for name in inferred.sides[index].key]
+
+
+def _column_of_key(part: int, inferred: Inferred) -> exp.Expr:
+    """Return a part of the key: a column, or the coalesced columns of the inputs that hold it together."""
+    if inferred.keys.is_many_to_many:
+        held = [_key_columns(inferred)[part]]
+    else:
+        held = [(index, inferred.sides[index].key[part]) for index in inferred.keys.holders]
+    columns = [exp.Column(this=_name(name), table=_name(inferred.sides[index].alias)) for index, name in held]
+    return columns[0] if len(columns) == 1 else exp.Anonymous(this="coalesce", expressions=columns)
+
+
+def _name(name: str) -> exp.Identifier:
+    return exp.Identifier(this=name, quoted=False)  # `as_item` and `render` quote it where needed
 
 
 class _Output(NamedTuple):
@@ -107,6 +153,13 @@ def _holds(output: _Output, part: int, inferred: Inferred) -> bool:
     return frozenset(indexes) in keys.complete
 
 
+def is_grouped(select: exp.Select) -> bool:
+    """Return whether a row of a SELECT stands for several joined rows, so that no columns are its key."""
+    clauses = any(select.args.get(clause) for clause in ("distinct", "group", "having"))
+    calls = (call for item in select.expressions for call in item.find_all(exp.Anonymous))
+    return clauses or any(call.name.lower() in AGGREGATES for call in calls)
+
+
 def is_star(item: exp.Expr) -> bool:
     """Return whether an item is `*` or `alias.*`."""
     return isinstance(item.this if isinstance(item, exp.Column) else item, exp.Star)
@@ -127,31 +180,39 @@ def bad_names(outputs: Iterable[tuple[str, exp.Expr]], added: Collection[str]) -
         taken.add(name.lower())
 
 
-def _key_of_pair_dropped(part: int, inferred: Inferred, pairing: PairingClause) -> Objection:
+TO_THE_FILE = "`lakejoin check --add-keys` does"
+
+
+def _key_dropped(missing: MissingKey, inferred: Inferred) -> Objection:
+    item, pairing = as_item(missing.item), inferred.keys.pairing
+    if pairing is not None:
+        return _key_of_pair_dropped(missing.part, item, inferred, pairing)
+    column = missing.item.this if isinstance(missing.item.this, exp.Column) else missing.item
+    added = "it" if column is missing.item else f"`{item}`"
+    hint = f"add {added} to the SELECT list ({TO_THE_FILE}), or set `key_columns: append`"
+    return Objection(f"SELECT: the result has no key without `{as_item(column)}`", hint, "SELECT")
+
+
+def _key_of_pair_dropped(part: int, item: str, inferred: Inferred, pairing: PairingClause) -> Objection:
     """Create the objection that the SELECT list lacks a key column of a pairing; a coalesced column does not count."""
-    keys = [(index, name) for index in inferred.keys.members for name in inferred.sides[index].key]
-    index, name = keys[part]
+    index, name = _key_columns(inferred)[part]
     side = inferred.sides[index]
     problem = f"SELECT: many rows match one row, so the result has no key without `{side.alias}.{name}`"
     wrong = misspelled_key(pairing, inferred.sides)
     if wrong is not None:
         return Objection(problem, wrong[1], wrong[0])
-    is_shared = [other.lower() for _, other in keys].count(name.lower()) > 1
-    item = f"{side.alias}.{name}" + (f" AS {side.alias}_{name}" if is_shared else "")
     ends = ((pairing.over, one.left) if index != pairing.right else (index, one.right) for one in pairing.equalities)
     columns = [end.name for over, end in ends if over == index and isinstance(end, exp.Column)]
     unique = f"; or, if no two rows of {side.source} are equal in {', '.join(columns)}, declare that as its `key:`"
     is_key = not columns or {column.lower() for column in columns} >= {one.lower() for one in side.key}
-    return Objection(problem, f"add `{item}` as a column of its own{'' if is_key else unique}", "SELECT")
+    hint = f"add `{item}` as a column of its own ({TO_THE_FILE}), or set `key_columns: append`"
+    return Objection(problem, hint + ("" if is_key or _has_range(pairing, inferred) else unique), "SELECT")
 
 
-def _key_dropped(part: int, inferred: Inferred) -> Objection:
-    if inferred.keys.is_many_to_many:
-        return _key_of_pair_dropped(part, inferred, inferred.keys.paired)
-    written = [f"{inferred.sides[index].alias}.{inferred.sides[index].key[part]}" for index in inferred.keys.holders]
-    name = inferred.sides[inferred.keys.members[0]].key[part]
-    needed = written[0] if len(written) == 1 else f"coalesce({', '.join(written)}) AS {name}"
-    return Objection(f"SELECT: the result has no key without `{needed}`", "add it to the SELECT list", "SELECT")
+def _has_range(pairing: PairingClause, inferred: Inferred) -> bool:
+    """Return whether further conditions select among rows of equal values, as those of a validity do."""
+    ranges = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
+    return any(part.find(*ranges) for part in inferred.steps[pairing.right - 1].further)
 
 
 class Carried(NamedTuple):

@@ -100,7 +100,10 @@ def _without_values(
             f"look {name} up by JOIN, or compare by `=` a column of it or an expression that is null without it",
             part,
         )
-    problem = f"ON: no equality compares columns of {keyed.source} with columns of {new.source}"
+    problem = (
+        f"ON: no equality compares columns of {keyed.source} with columns of {new.source}: each changed row would have "
+        "to be compared with every row of the other side"
+    )
     example = f"{keyed.alias}.<column> = {new.alias}.<column>"
     return Objection(problem, f"add one, such as {example}, with an alias before each column", on)
 

@@ -7,13 +7,25 @@ from sqlglot import exp
 from lakehouse.errors.errors import PipelineFileError
 from pipelines.language.file.model import Source
 from pipelines.language.names import nearest
+from pipelines.language.sql.dialect import as_named
 from pipelines.language.sql.objection import Objection, faults_of
 from pipelines.language.sql.syntax import read
 from pipelines.language.statement.columns import ambiguous, condition
+from pipelines.language.statement.crossed import is_crossed, with_conditions
 from pipelines.language.statement.definition import How
 from pipelines.language.statement.kind import infer
-from pipelines.language.statement.outputs import check_items, is_star, key_of
-from pipelines.language.statement.statement import UPSTREAM, Inputs, Produced, Results, Side, Sources, Statement
+from pipelines.language.statement.outputs import check_items, is_grouped, is_star, key_of, missing_keys
+from pipelines.language.statement.statement import (
+    UPSTREAM,
+    Clause,
+    Inputs,
+    Produced,
+    Results,
+    Side,
+    Sources,
+    Statement,
+)
+from pipelines.language.statement.subqueries import has_subquery, remedy_of_semi_join, with_remedies
 
 NO_JOINS: Mapping[str, Produced] = {}
 
@@ -23,37 +35,48 @@ def sql_path(name: str) -> str:
     return f"joins.{name}.sql"
 
 
-def parse(name: str, sql: str, sources: Mapping[str, Source], joins: Mapping[str, Produced] = NO_JOINS) -> Statement:
+def parse(
+    name: str,
+    sql: str,
+    sources: Mapping[str, Source],
+    joins: Mapping[str, Produced] = NO_JOINS,
+    *,
+    appends_keys: bool = False,
+) -> Statement:
     """Parse a statement of a supported kind of join; raise `PipelineFileError` with all errors in it."""
-    statement, objections = examine(name, sql, sources, joins)
+    statement, objections = examine(name, sql, sources, joins, appends_keys=appends_keys)
     if objections or statement is None:
         raise PipelineFileError(name, faults_of(objections, sql_path(name), sql))
     return statement
 
 
-def examine(name: str, sql: str, sources: Sources | None, joins: Results) -> tuple[Statement | None, list[Objection]]:
+def examine(
+    name: str, sql: str, sources: Sources | None, joins: Results, *, appends_keys: bool = False
+) -> tuple[Statement | None, list[Objection]]:
     """
     Parse a statement, and list the objections to it; it is None if it has objections or unknown inputs.
 
     An invalid source or join is None. If the sources as a whole are None, only the clauses and expressions are checked.
+    The option `key_columns: append` appends the key columns that the SELECT list lacks.
     """
     select, found = read(sql)
     objections = list(found)
     if select is None or sources is None:
         return None, objections
+    objections = with_remedies(objections, select, lambda table: _side(table, sources, joins))
     inputs, more = read_inputs(select, sources, joins)
     if inputs is None:
         return None, objections + more
-    statement, more = examine_select(name, sql, select, inputs, sources)
+    statement, more = examine_select(name, sql, inputs, sources, appends_keys=appends_keys)
     objections += more
     return None if objections else statement, objections
 
 
 def examine_select(
-    name: str, sql: str, select: exp.Select, inputs: Inputs, sources: Sources
+    name: str, sql: str, inputs: Inputs, sources: Sources, *, appends_keys: bool = False
 ) -> tuple[Statement | None, list[Objection]]:
     """Analyze a statement whose clauses and inputs have been checked; it is None if it has objections."""
-    left, *others = inputs.sides
+    select, (left, *others) = inputs.select, inputs.sides
     conditions = [condition(join, left, side) for join, side in zip(select.args["joins"], others, strict=True)]
     using = conditions[-1][1]  # only a join of two inputs can have it
     where = select.args["where"].this if select.args.get("where") else None
@@ -62,7 +85,10 @@ def examine_select(
         for clause, part in (("SELECT", select.expressions), ("WHERE", [where] if where else [])):
             named = (item for item in part if not is_star(item))
             objections += [doubt for item in named for doubt in ambiguous(item, clause, inputs.sides)]
-    objections += check_items(select.expressions, inferred, using)
+    missing = missing_keys(select.expressions, inferred, using) if appends_keys and inferred else ()
+    appended = tuple(each.item for each in missing)
+    items = (*select.expressions, *appended)
+    objections += check_items(items, None if is_grouped(select) else inferred, using)
     if objections or inferred is None:
         return None, objections
     statement = Statement(
@@ -72,16 +98,17 @@ def examine_select(
         steps=inferred.steps,
         using=using,
         keys=inferred.keys,
-        select=tuple(select.expressions),
+        select=items,
         where=where,
-        key=tuple(part for part in key_of(select.expressions, inferred, using) if part is not None),
+        key=tuple(part for part in key_of(items, inferred, using) if part is not None),
+        appended=appended,
         is_self_join=is_self_join(inferred.sides, sources),
     )
     return statement, []
 
 
 HOWS: dict[tuple[str, str], How] = {
-    **dict.fromkeys([("", ""), ("", "INNER")], "inner"),
+    **dict.fromkeys([("", ""), ("", "INNER"), ("", "CROSS")], "inner"),
     **dict.fromkeys([("LEFT", ""), ("LEFT", "OUTER")], "left"),
     **dict.fromkeys([("RIGHT", ""), ("RIGHT", "OUTER")], "right"),
     **dict.fromkeys([("FULL", ""), ("FULL", "OUTER")], "full"),
@@ -115,25 +142,30 @@ def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[I
     own = defined(select)
     named = [table for table in tables if table.db or table.name.lower() not in own]
     objections = [problem for table in named for problem in _table(table, sources, joins)]
-    if len(tables) == 1:
-        problem = f"`{tables[0].name}` is the only input: a join has two"
-        objections.append(Objection(problem, "add JOIN ... ON ...", tables[0]))
+    if len(tables) == 1 and not has_subquery(select):  # `read` has objected to subqueries, which may be joins
+        problem = f"`{tables[0].name}` is the only input, and a join has two: no join means the same"
+        hint = f"read it by a view, which needs no upkeep: CREATE VIEW ... AS SELECT ... FROM {tables[0].name}"
+        objections.append(Objection(problem, hint, tables[0]))
     if len(tables) > 2 and any(join.args.get("using") for join in found):
         problem = "USING in a join of three or more inputs is not yet supported"
         objections.append(Objection(problem, "write ON, with an alias before each column", "USING"))
-    objections += [objection for join in found for objection in _join(join)]
+    sides = [_side(table, sources, joins) for table in tables]
+    for index, join in enumerate(found, 1):
+        objections += _join(join, sides[: index + 1], found[index:])
     taken: set[str] = set()
     for table in tables:
         if table.alias_or_name.lower() in taken:
             objections.append(Objection("FROM: two inputs have the same name", "give each input its own alias", table))
         taken.add(table.alias_or_name.lower())
-    if objections or len(named) < len(tables):
+    if objections or len(named) < len(tables) or len(tables) == 1:
         return None, objections
-    sides = [_side(table, sources, joins) for table in tables]
     known = tuple(side for side in sides if side is not None)
     if len(known) < len(sides):
         return None, []
-    return Inputs(known, tuple(HOWS[join.side, join.kind] for join in found)), []
+    hows = tuple(HOWS[join.side, join.kind] for join in found)
+    clauses: list[Clause] = ["ON" for _ in found]
+    read_by, objections = with_conditions(Inputs(known, hows, tuple(clauses), select))
+    return None if objections else read_by, objections
 
 
 def is_self_join(sides: Sequence[Side], sources: Sources) -> bool:
@@ -174,19 +206,45 @@ def _table(table: exp.Table, sources: Sources, joins: Results) -> Iterator[Objec
         yield Objection(f"FROM: unknown source `{name}`", hint, table.this)
 
 
-def _join(join: exp.Join) -> Iterator[Objection]:
+def _join(join: exp.Join, sides: Sequence[Side | None], later: Sequence[exp.Join]) -> Iterator[Objection]:
+    """
+    Yield the objections to a JOIN.
+
+    Args:
+        sides: The inputs up to the one that it joins; an unknown one is None.
+        later: The JOINs after it.
+    """
     method, kind = join.args.get("method"), join.kind
-    if method:
+    if method == "NATURAL":
+        yield _natural(join, sides)
+    elif method:
         yield Objection(f"{method} JOIN is not supported", "write ON with an equality", method.upper())
-    elif kind == "CROSS":
-        yield Objection("CROSS JOIN, or a comma in FROM, is not supported", "write JOIN ... ON ...", join.this)
+    elif kind in ("SEMI", "ANTI") and join.side in ("", "LEFT"):
+        yield Objection(f"{kind} JOIN is not supported", remedy_of_semi_join(join, sides[-1], later), kind)
     elif (join.side, kind) not in HOWS:
         yield Objection(f"{kind} JOIN is not supported", "use an inner, left, right or full join", kind)
+    elif is_crossed(join):
+        return  # equalities of WHERE may be its condition
     elif join.args.get("on") == exp.true():
         problem = f"JOIN `{join.this.name}`: ON TRUE compares nothing, so every row would match every row"
         yield Objection(problem, "write ON with an equality", join.args["on"])
     elif not join.args.get("using") and join.args.get("on") is None:
         yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "write ON with an equality", join.this)
+
+
+def _natural(join: exp.Join, sides: Sequence[Side | None]) -> Objection:
+    """Return the objection to a NATURAL JOIN, with the key columns that it compares: no other columns are known."""
+    *before, new = ([] if side is None else side.key for side in sides)
+    taken = {column.lower() for key in before for column in key}
+    shared = ", ".join(column for column in new if column.lower() in taken)
+    columns = shared or "<column>, ..."
+    written = " ".join(filter(None, (join.side, "JOIN", as_named(join.this), f"USING ({columns})")))
+    others = "add any other columns" if shared else "name all columns"
+    return Objection(
+        "NATURAL JOIN compares all columns that both sides have: a new column of a source would change the join",
+        f"write {written}; {others} that both sides have",
+        "NATURAL",
+    )
 
 
 def _side(table: exp.Table, sources: Sources, joins: Results) -> Side | None:

@@ -77,11 +77,25 @@ Results = Mapping[str, Produced | None]
 """The sources of a file and the results of its joins; what is invalid or unknown is None."""
 
 
+Clause = Literal["ON", "WHERE"]
+"""Where the condition of a JOIN is written."""
+
+
 class Inputs(NamedTuple):
-    """The inputs in the order of FROM, and the type of each JOIN; the keys are in the order of the file."""
+    """
+    The inputs of a statement; the keys are in the order of the file.
+
+    Args:
+        sides: The inputs in the order of FROM.
+        hows: The type of each JOIN.
+        clauses: Where the condition of each JOIN is written.
+        select: The statement, in which each JOIN has its condition.
+    """
 
     sides: tuple[Side, ...]
     hows: tuple[How, ...]
+    clauses: tuple[Clause, ...]
+    select: exp.Select
 
 
 def added_columns(sides: Sequence[Side]) -> tuple[str, ...]:
@@ -93,11 +107,16 @@ def added_columns(sides: Sequence[Side]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class JoinClause:
-    """A JOIN clause: its whole condition, for USING as equalities, and the conditions other than a key's equalities."""
+    """
+    A JOIN clause: its whole condition, for USING as equalities, and the conditions other than a key's equalities.
+
+    The condition is written in `clause`.
+    """
 
     how: How
     on: exp.Expr
     further: tuple[exp.Expr, ...]
+    clause: Clause = "ON"
 
     def uses(self, side: Side) -> bool:
         """Return whether ON has a column of an input, written with its alias."""
@@ -205,6 +224,7 @@ class Statement:
         sides: The inputs in the order of FROM; inputs that key the result have their keys in the same order.
         using: The columns of USING; empty for ON.
         key: The key of the result, named as in the SELECT list, in the order of the members' keys; empty for a stream.
+        appended: The items of `select` that its text does not have: key columns that `key_columns: append` adds.
         is_self_join: Whether both inputs are the same stream, so that they have the same rows.
         part_of: The join whose statement it is a part of.
     """
@@ -218,6 +238,7 @@ class Statement:
     select: tuple[exp.Expr, ...]
     where: exp.Expr | None
     key: tuple[str, ...]
+    appended: tuple[exp.Expr, ...] = ()
     is_self_join: bool = False
     part_of: str | None = None
 

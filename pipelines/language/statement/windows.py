@@ -101,7 +101,7 @@ def windowed(inputs: Inputs, on: exp.Expr, where: exp.Expr | None) -> tuple[Infe
         return None, [*doubts, *found]
     keys = Keys((0,), frozenset({frozenset({0})}), ())
     further = tuple(conjunct for conjunct in conjuncts(on) if not _is_window(conjunct, sides))
-    return Inferred(sides, (JoinClause(how, on, further),), keys), []
+    return Inferred(sides, (JoinClause(how, on, further, inputs.clauses[0]),), keys), []
 
 
 def bounds_of(statement: Statement) -> tuple[Bound, ...]:

@@ -91,7 +91,7 @@ def test_the_key_is_found_among_the_outputs(join, items, key):
     ("LEFT JOIN", "s.flight_id", "f.Flight_ID"),
     ("LEFT JOIN", "coalesce(f.flight_id, s.flight_id) AS id", "f.Flight_ID"),
     ("RIGHT JOIN", "f.flight_id", "s.flight_id"),
-    ("FULL JOIN", "f.flight_id", "coalesce(f.Flight_ID, s.flight_id) AS Flight_ID"),
+    ("FULL JOIN", "f.flight_id", "coalesce(f.Flight_ID, s.flight_id) AS Flight_ID_key"),
     ("FULL JOIN", "coalesce(f.flight_id, s.flight_id, 0) AS id", "coalesce(f.Flight_ID, s.flight_id) AS Flight_ID"),
     ("JOIN", "f.flight_id + 0 AS id", "f.Flight_ID"),
 )

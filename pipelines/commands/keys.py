@@ -1,0 +1,40 @@
+"""Write the key columns that SELECT lists lack into the pipeline file, without Spark."""
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.language.file.document import read_text
+from pipelines.language.file.edit import with_items
+from pipelines.language.load import find_missing_keys
+
+UTF8_SIGNATURE = b"\xef\xbb\xbf"
+
+
+class AddedKeys(NamedTuple):
+    """The changes of the file as a unified diff, empty without any, and the joins whose text could not be edited."""
+
+    diff: str
+    left: tuple[str, ...]
+
+
+def add_keys(path: Path, variables: Mapping[str, str]) -> AddedKeys:
+    """
+    Add the missing key columns to the SELECT lists of a pipeline file; comments and layout stay.
+
+    Raises:
+        PipelineFileError: The file cannot be read, or is not YAML. Other faults of the file do not matter.
+    """
+    before = read_text(path)
+    after, left = before, []
+    for name, missing in find_missing_keys(path, before, variables).items():
+        edited = with_items(path, after, name, missing.last, missing.items)
+        if edited is None:
+            left.append(name)
+        after = after if edited is None else edited
+    if after != before:
+        mark = UTF8_SIGNATURE if path.read_bytes().startswith(UTF8_SIGNATURE) else b""
+        path.write_bytes(mark + after.encode())
+    lines = (before.splitlines(), after.splitlines(), path.name, path.name)
+    return AddedKeys("\n".join(difflib.unified_diff(*lines, lineterm="", n=1)), tuple(left))
