@@ -165,6 +165,14 @@ def value_error(error: Exception) -> str:
     return re.split(r"\s*(?:If necessary|== SQL)", error_text(error), maxsplit=1)[0]
 
 
+def last_cause(error: BaseException) -> str:
+    """Return the last cause in the Java stack trace of an error, without its class; without one, its first line."""
+    text = str(error).strip()
+    causes = re.findall(r"^(?:Caused by)?: (.+)$", text, re.MULTILINE)
+    line = causes[-1] if causes else next(iter(text.splitlines()), "")
+    return _CLASSES.sub("", line)[:500] or line[:500] or type(error).__name__
+
+
 def as_known(error: BaseException, where: str) -> LakejoinError:
     """
     Return an error as one of lakejoin: itself, a `StorageFailed` if Spark has no file system for an address, else an
@@ -182,11 +190,9 @@ def as_known(error: BaseException, where: str) -> LakejoinError:
             hint="install it with `spark.jars.packages` (for `s3a://`: org.apache.hadoop:hadoop-aws, in the version of "
             "Spark's Hadoop), as `conf/README.md` says under Object stores",
         )
-    causes = re.findall(r"^(?:Caused by)?: (.+)$", text, re.MULTILINE)
-    line = causes[-1] if causes else next(iter(text.splitlines()), "")
     return Unexpected(
         where,
-        _CLASSES.sub("", line)[:500] or line[:500] or type(error).__name__,
+        last_cause(error),
         found=f"an unexpected {type(error).__name__}",
         hint="run `lakejoin -v COMMAND ...` to print the traceback",
     )

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import limits
+from lakehouse.errors.conditions import last_cause
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.session.archive import class_archive_options
 from lakehouse.session.configured import MASTER, REMOTE, configured_settings, is_local
@@ -101,24 +102,29 @@ def local_session(
         with _stdout_on_stderr():
             return builder.getOrCreate()
     except Exception as error:
-        where = values.get(REMOTE) or values.get(MASTER, "")
-        if type(error).__name__ != "PySparkRuntimeError" and (where.startswith("local") or not where):
+        where = values.get(REMOTE) or values.get(MASTER) or os.environ.get("SPARK_REMOTE") or "local"
+        if where.startswith("local") and type(error).__name__ != "PySparkRuntimeError":
             raise
-        if not where.startswith("local"):
-            raise LakejoinError(
-                "session",
-                f"Spark could not be started on {where}",
-                expected="a running master or server, as `spark.master` or `spark.remote` names it",
-                found=str(error).splitlines()[0],
-                hint="check the address, and what Spark printed before this; or leave it out for Spark on this machine",
-            ) from error
-        raise LakejoinError(
-            "local session",
-            "Spark could not be started",
-            expected="Java 17 or 21 with the module jdk.incubator.vector, by JAVA_HOME or on the PATH",
-            found=str(error).splitlines()[0],
-            hint="install a JRE (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME",
-        ) from error
+        raise _not_started(where, error) from error
+
+
+def _not_started(where: str, error: Exception) -> LakejoinError:
+    """Return the error that Spark did not start on this machine, or on the master or server at an address."""
+    if not where.startswith("local"):
+        return LakejoinError(
+            "session",
+            f"Spark could not be started on {where}",
+            expected="a running master or server, as `spark.master` or `spark.remote` names it",
+            found=last_cause(error),
+            hint="check the address and the logs there; without it, Spark runs on this machine",
+        )
+    return LakejoinError(
+        "local session",
+        "Spark could not be started",
+        expected="Java 17 or 21 with the module jdk.incubator.vector, by JAVA_HOME or on the PATH",
+        found=str(error).splitlines()[0],
+        hint="install a JRE (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME",
+    )
 
 
 def _refuse_fixed(settings: Mapping[str, str]) -> None:

@@ -170,6 +170,18 @@ def test_a_setting_on_which_results_depend_cannot_be_given() -> None:
         started(patch, {"spark.sql.ansi.enabled": "false"})
 
 
+def test_a_master_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, jars: Path) -> None:
+    def refuse(builder: Builder) -> dict[str, str]:
+        raise RuntimeError("An error occurred\n: java.lang.IllegalStateException: All masters are unresponsive\n\tat x")
+
+    monkeypatch.setattr(Builder, "getOrCreate", refuse)
+    with pytest.raises(LakejoinError, match="could not be started on spark://head:7077") as refused:
+        started(monkeypatch, {"spark.master": "spark://head:7077"})
+    assert "All masters are unresponsive" in refused.value.message
+    with pytest.raises(RuntimeError):
+        started(monkeypatch, {})
+
+
 class NotAvailable(PySparkException):
     """What such a runtime raises."""
 
