@@ -17,6 +17,7 @@ from lakehouse.session.settings import LOCAL_SETTINGS
 from tests.lake import Lake
 from tests.log_readers import without_delta_rs
 from tests.printed import PRINTED
+from tests.recorded import Recorded, create_standard, first_run
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 os.environ[CACHE] = ""  # no archive of classes in the cache of who runs the tests
@@ -64,19 +65,28 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
 
 
 @pytest.fixture(scope="session")
-def _standard(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = Lake(spark, tmp_path_factory.mktemp("standard"))
-    lake.create("left", "k INT, v STRING", "(1, 'a'), (2, 'b'), (3, 'c')")
-    lake.create("right", "k INT, w STRING", "(2, 'x'), (3, 'y'), (4, 'z')")
-    lake.pipeline()
-    return lake
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the folder of the recorded lakes, which the workers of a run share."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "recorded"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def recorded(spark: SparkSession, recordings: Path, tmp_path: Path) -> Recorded:
+    return Recorded(spark, recordings, tmp_path)
 
 
 @pytest.fixture(scope="session")
-def _loaded(_standard: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = _standard.copy(tmp_path_factory.mktemp("loaded") / "lake")
-    lake.pipeline().run(lake.spark)
-    return lake
+def _standard(spark: SparkSession, recordings: Path) -> Lake:
+    return Recorded(spark, recordings, recordings).whole(create_standard)
+
+
+@pytest.fixture(scope="session")
+def _loaded(spark: SparkSession, recordings: Path) -> Lake:
+    """Record the lake while no test has patched anything."""
+    return Recorded(spark, recordings, recordings).whole(create_standard, first_run)
 
 
 @pytest.fixture

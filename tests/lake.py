@@ -13,7 +13,9 @@ from lakehouse.ledger.entries import REFUSED
 from lakehouse.ledger.ledger import NAME as LEDGER
 from lakehouse.values.sqltext import quote
 from pipelines import Pipeline
-from pipelines.report import JoinReport
+from pipelines.binding.workspace import Workspace
+from pipelines.commands.plan import preview
+from pipelines.report import JoinReport, PlanReport
 from tests.pipeline_files import write
 
 JOIN = "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
@@ -114,6 +116,13 @@ class Lake:
     def runs(self) -> list[Row]:
         """Give the ledger's rows about whole runs in the order in which they were written."""
         return self.spark.sql(f"SELECT * FROM {self.at(LEDGER)} WHERE epoch IS NULL ORDER BY at").collect()
+
+
+def planned(lake: Lake, pipeline: Pipeline, name: str = "result") -> PlanReport:
+    """Give what `plan` reports of a join."""
+    report = preview(Workspace.open(lake.spark, pipeline.file, lake.folder), name, ())
+    assert isinstance(report, PlanReport)
+    return report
 
 
 def only(reports: Sequence[JoinReport]) -> JoinReport:

@@ -1,12 +1,9 @@
 """Columns that keep their name but not their values: replaced, swapped, widened, changed inside a struct."""
 
 import shutil
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakehouse.errors.errors import SchemaBroken
@@ -18,11 +15,10 @@ from lakehouse.values.recorded import SourceVersions
 from lakehouse.values.sqltext import Address
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.plan import preview
 from pipelines.commands.status import status_of
-from pipelines.report import PlanReport
 from tests.cases import cases
-from tests.lake import KEYED, Lake, only
+from tests.lake import KEYED, Lake, only, planned
+from tests.recorded import Recorded
 
 EVOLVING = {"columnMapping.mode": "name", "enableTypeWidening": "true"}
 SQL = (
@@ -63,12 +59,6 @@ def opened(lake: Lake, pipeline: Pipeline) -> Workspace:
     return Workspace.open(lake.spark, pipeline.file, pipeline.folder)
 
 
-def planned(lake: Lake, pipeline: Pipeline, name: str = "result") -> PlanReport:
-    report = preview(opened(lake, pipeline), name, ())
-    assert isinstance(report, PlanReport)
-    return report
-
-
 def state(lake: Lake, pipeline: Pipeline, name: str = "result") -> tuple[str, str, str]:
     """Give the state of a join as `status` reports it, the warnings about its sources, and the note."""
     found = status_of(opened(lake, pipeline), name)
@@ -93,33 +83,24 @@ def create_sources(lake: Lake) -> None:
     lake.create("right", "k INT, amount DECIMAL(10,2)", "(1, 1.50), (2, 2.50)", **EVOLVING)
 
 
-def loaded_once(spark: SparkSession, folder: Path, sources: Mapping[str, Any]) -> Lake:
-    lake = Lake(spark, folder)
-    create_sources(lake)
-    lake.pipeline(SQL, sources).run(spark)
-    return lake
+def load_tables(lake: Lake) -> None:
+    lake.pipeline(SQL, KEYED).run(lake.spark)
 
 
-@pytest.fixture(scope="module")
-def _tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    return loaded_once(spark, tmp_path_factory.mktemp("tables"), KEYED)
-
-
-@pytest.fixture(scope="module")
-def _stream(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    return loaded_once(spark, tmp_path_factory.mktemp("stream"), BY_STREAM)
+def load_stream(lake: Lake) -> None:
+    lake.pipeline(SQL, BY_STREAM).run(lake.spark)
 
 
 @pytest.fixture
-def tables(_tables: Lake, tmp_path: Path) -> Lake:
+def tables(recorded: Recorded) -> Lake:
     """Give a lake whose join of two tables is loaded; every column of both may be renamed, dropped and widened."""
-    return _tables.copy(tmp_path / "tables")
+    return recorded(create_sources, load_tables)
 
 
 @pytest.fixture
-def stream(_stream: Lake, tmp_path: Path) -> Lake:
+def stream(recorded: Recorded) -> Lake:
     """Give the same lake with `left` as a stream, loaded too."""
-    return _stream.copy(tmp_path / "stream")
+    return recorded(create_sources, load_stream)
 
 
 @pytest.mark.parametrize("change", CHANGES)

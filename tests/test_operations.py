@@ -25,6 +25,7 @@ from pipelines import Pipeline
 from tests.exact import application, held, plain
 from tests.killing import killed
 from tests.lake import JOIN, KEYED, Lake, only
+from tests.recorded import Recorded, create_standard, first_run
 
 
 def left_open(lake: Lake, at: str = "merge into result", when: str = "before") -> None:
@@ -36,6 +37,18 @@ def change(lake: Lake) -> None:
     lake.sql("UPDATE {left} SET v = 'A' WHERE k = 1")
     lake.sql("INSERT INTO {left} VALUES (9, 'n')")
     lake.sql("DELETE FROM {left} WHERE k = 3")
+
+
+@pytest.fixture
+def changed(recorded: Recorded) -> Lake:
+    """Give a loaded lake whose `left` has changed since."""
+    return recorded(create_standard, first_run, change)
+
+
+@pytest.fixture
+def opened(recorded: Recorded) -> Lake:
+    """Give the same lake with an epoch that was killed before its MERGE."""
+    return recorded(create_standard, first_run, change, left_open)
 
 
 def is_right(lake: Lake) -> None:
@@ -100,76 +113,67 @@ def test_where_no_transaction_is_known_the_time_of_a_commit_tells_it_from_anothe
 # The feed of the result
 
 
-def test_an_epoch_is_not_published_without_its_change_feed(loaded: Lake) -> None:
-    change(loaded)
-    left_open(loaded)
-    alter(loaded, "result", enableChangeDataFeed="false")
-    before = loaded.version()
+def test_an_epoch_is_not_published_without_its_change_feed(opened: Lake) -> None:
+    alter(opened, "result", enableChangeDataFeed="false")
+    before = opened.version()
     with pytest.raises(FeedUnavailable, match="turned off while an epoch was open") as refused:
-        loaded.pipeline().run(loaded.spark)
-    assert loaded.version() == before
+        opened.pipeline().run(opened.spark)
+    assert opened.version() == before
     assert "run --select result" in refused.value.hint
-    alter(loaded, "result", enableChangeDataFeed="true")
-    loaded.pipeline().run(loaded.spark)
-    is_right(loaded)
-    assert {row[0] for row in loaded.feed(before + 1)} == {"insert", "delete", "update_preimage", "update_postimage"}
+    alter(opened, "result", enableChangeDataFeed="true")
+    opened.pipeline().run(opened.spark)
+    is_right(opened)
+    assert {row[0] for row in opened.feed(before + 1)} == {"insert", "delete", "update_preimage", "update_postimage"}
 
 
 # Copied lakes
 
 
 @pytest.mark.slow
-def test_a_copied_lake_finishes_its_open_epoch_in_its_own_tables(loaded: Lake, tmp_path: Path) -> None:
-    change(loaded)
-    left_open(loaded)
-    copied = loaded.copy(tmp_path / "copied")
-    before = loaded.versions()
+def test_a_copied_lake_finishes_its_open_epoch_in_its_own_tables(opened: Lake, tmp_path: Path) -> None:
+    copied = opened.copy(tmp_path / "copied")
+    before = opened.versions()
     assert only(copied.pipeline().run(copied.spark)).strategy == "resume"
     is_right(copied)
-    assert loaded.versions() == before
-    assert only(loaded.pipeline().run(loaded.spark)).strategy == "resume"
-    is_right(loaded)
+    assert opened.versions() == before
+    assert only(opened.pipeline().run(opened.spark)).strategy == "resume"
+    is_right(opened)
 
 
 @pytest.mark.slow
-def test_an_open_epoch_whose_tables_lie_elsewhere_is_let_go_by_a_backfill(loaded: Lake, tmp_path: Path) -> None:
+def test_an_open_epoch_whose_tables_lie_elsewhere_is_let_go_by_a_backfill(opened: Lake, tmp_path: Path) -> None:
     """As if its tables had been in another storage when the epoch began."""
-    change(loaded)
-    left_open(loaded)
-    copied = loaded.copy(tmp_path / "copied")
-    path = f"transform(targets, t -> named_struct('name', t.name, 'path', '{loaded.path('result')}', 'table_name', "
+    copied = opened.copy(tmp_path / "copied")
+    path = f"transform(targets, t -> named_struct('name', t.name, 'path', '{opened.path('result')}', 'table_name', "
     path += "t.table_name, 'id', t.id, 'base_version', t.base_version, 'version', t.version, 'commit', t.commit))"
-    stage = f"concat('{loaded.folder}/lake/', stage)"
+    stage = f"concat('{opened.folder}/lake/', stage)"
     copied.sql(f"UPDATE {{{LEDGER}}} SET targets = {path}, stage = {stage} WHERE step = 'publishing'", LEDGER)
-    before = loaded.versions()
+    before = opened.versions()
     with pytest.raises(CannotContinue, match="copied or moved") as refused:
         copied.pipeline().run(copied.spark)
     assert "backfill --select result" in refused.value.hint
     copied.pipeline().backfill(copied.spark)
     is_right(copied)
-    assert loaded.versions() == before
-    assert only(loaded.pipeline().run(loaded.spark)).strategy == "resume"  # its stage is still there
-    is_right(loaded)
+    assert opened.versions() == before
+    assert only(opened.pipeline().run(opened.spark)).strategy == "resume"  # its stage is still there
+    is_right(opened)
 
 
 @pytest.mark.slow
-def test_a_stage_that_is_gone_before_anything_was_written_is_planned_anew(loaded: Lake) -> None:
-    change(loaded)
-    left_open(loaded)
-    shutil.rmtree(loaded.folder / "lake" / "lakejoin_stage")
-    assert only(loaded.pipeline().run(loaded.spark)).strategy == "incremental"
-    is_right(loaded)
+def test_a_stage_that_is_gone_before_anything_was_written_is_planned_anew(opened: Lake) -> None:
+    shutil.rmtree(opened.folder / "lake" / "lakejoin_stage")
+    assert only(opened.pipeline().run(opened.spark)).strategy == "incremental"
+    is_right(opened)
 
 
-def test_a_stage_that_is_gone_half_way_is_let_go_by_a_backfill(loaded: Lake) -> None:
-    change(loaded)
-    left_open(loaded, when="after")
-    shutil.rmtree(loaded.folder / "lake" / "lakejoin_stage")
+def test_a_stage_that_is_gone_half_way_is_let_go_by_a_backfill(changed: Lake) -> None:
+    left_open(changed, when="after")
+    shutil.rmtree(changed.folder / "lake" / "lakejoin_stage")
     with pytest.raises(CannotContinue, match="part of the epoch is written") as refused:
-        loaded.pipeline().run(loaded.spark)
+        changed.pipeline().run(changed.spark)
     assert "backfill --select result" in refused.value.hint
-    loaded.pipeline().backfill(loaded.spark)
-    is_right(loaded)
+    changed.pipeline().backfill(changed.spark)
+    is_right(changed)
 
 
 @pytest.mark.slow
@@ -217,15 +221,14 @@ def test_auto_compaction_of_the_result_is_upkeep(loaded: Lake) -> None:
 
 
 @pytest.mark.deep
-def test_without_metrics_the_feed_tells_what_a_commit_changed(loaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_metrics_the_feed_tells_what_a_commit_changed(changed: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a platform that keeps `delta.history.metricsEnabled` off."""
     monkeypatch.delitem(sessions.FIXED, "spark.databricks.delta.history.metricsEnabled")
-    change(loaded)
     with application({"spark.databricks.delta.history.metricsEnabled": "false"}):
-        report = only(loaded.pipeline().run(loaded.spark))
+        report = only(changed.pipeline().run(changed.spark))
     assert report.outcome == "done"
-    assert not loaded.sql("DESCRIBE HISTORY {result} LIMIT 1")[0].operationMetrics
-    is_right(loaded)
+    assert not changed.sql("DESCRIBE HISTORY {result} LIMIT 1")[0].operationMetrics
+    is_right(changed)
 
 
 # A ledger that lost rows
@@ -242,18 +245,17 @@ def rows_deleted(lake: Lake) -> None:
 
 @pytest.mark.parametrize(("forget", "error"), [(restored, ForeignWriter), (rows_deleted, NotLoaded)])
 @pytest.mark.deep
-def test_a_ledger_that_lost_rows_goes_on_above_the_numbers_that_delta_knows(loaded, forget, error):
-    change(loaded)
-    loaded.pipeline().run(loaded.spark)
-    forget(loaded)
+def test_a_ledger_that_lost_rows_goes_on_above_the_numbers_that_delta_knows(changed, forget, error):
+    changed.pipeline().run(changed.spark)
+    forget(changed)
     with pytest.raises(error, match="backfill --select result"):
-        loaded.pipeline().run(loaded.spark)
-    report = only(loaded.pipeline().backfill(loaded.spark))
+        changed.pipeline().run(changed.spark)
+    report = only(changed.pipeline().backfill(changed.spark))
     assert (report.outcome, report.changed) == ("done", 0)
-    is_right(loaded)
-    loaded.sql("UPDATE {right} SET w = 'again'")
-    assert only(loaded.pipeline().run(loaded.spark)).strategy == "incremental"
-    is_right(loaded)
+    is_right(changed)
+    changed.sql("UPDATE {right} SET w = 'again'")
+    assert only(changed.pipeline().run(changed.spark)).strategy == "incremental"
+    is_right(changed)
 
 
 @pytest.mark.deep
@@ -267,14 +269,13 @@ def test_a_result_is_begun_anew_where_its_rows_in_the_ledger_were_deleted(loaded
 
 
 @pytest.mark.slow
-def test_a_ledger_that_lost_a_closing_row_goes_on(loaded: Lake) -> None:
-    change(loaded)
-    loaded.pipeline().run(loaded.spark)
-    loaded.sql(f"DELETE FROM {{{LEDGER}}} WHERE epoch = 2 AND step = 'committed'", LEDGER)
+def test_a_ledger_that_lost_a_closing_row_goes_on(changed: Lake) -> None:
+    changed.pipeline().run(changed.spark)
+    changed.sql(f"DELETE FROM {{{LEDGER}}} WHERE epoch = 2 AND step = 'committed'", LEDGER)
     with pytest.raises(CannotContinue, match="backfill --select result"):
-        loaded.pipeline().run(loaded.spark)
-    loaded.pipeline().backfill(loaded.spark)
-    is_right(loaded)
+        changed.pipeline().run(changed.spark)
+    changed.pipeline().backfill(changed.spark)
+    is_right(changed)
 
 
 @pytest.mark.slow

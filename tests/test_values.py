@@ -4,11 +4,9 @@ Each test is named in the table of `tests/README.md`, with what was wrong before
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from lakehouse import limits
 from lakehouse.errors.errors import DefinitionChanged, FeedUnavailable, LakejoinError, PipelineFileError
@@ -18,6 +16,7 @@ from pipelines.commands.plan import preview
 from tests.cases import cases
 from tests.exact import WAYS, application, held, plain
 from tests.lake import Lake, only
+from tests.recorded import Recorded
 
 POSITIONS = ("_epoch", "_position")
 STREAM = {"left": {"key": "k", "kind": "stream"}, "right": "k"}
@@ -31,28 +30,20 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def fresh(spark: SparkSession, tmp_path: Path) -> Lake:
-    return Lake(spark, tmp_path)
-
-
 # CHAR
 
 
-@pytest.fixture(scope="module")
-def _padded(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = Lake(spark, tmp_path_factory.mktemp("padded"))
+def pad(lake: Lake) -> None:
     lake.create("left", "k CHAR(4), c CHAR(5), r CHAR(4), s STRUCT<a: CHAR(3)>, v STRING")
     lake.create("right", "k CHAR(4), w CHAR(8)", "('b', 'x'), ('d', 'y')")
     lake.create("wide", "k CHAR(8), w STRING", "('b', 'x'), ('d', 'y')")
     rows = "('a', 'ab', 'b', named_struct('a', 'p'), 'q'), ('b', 'abcde', NULL, NULL, NULL), ('d', '', 'b', NULL, 'ab')"
     lake.sql(f"INSERT INTO {{left}} VALUES {rows}")
-    return lake
 
 
 @pytest.fixture
-def padded(_padded: Lake, tmp_path: Path) -> Lake:
-    return _padded.copy(tmp_path / "padded")
+def padded(recorded: Recorded) -> Lake:
+    return recorded(pad)
 
 
 CHANGES = (
@@ -138,19 +129,19 @@ def test_a_refused_comparison_runs_as_the_message_says(padded: Lake) -> None:
 
 
 @pytest.mark.deep
-def test_a_changelog_source_with_a_char_column_is_refused_with_what_helps(fresh: Lake) -> None:
-    fresh.create("left", "k INT, op CHAR(3), seq INT", "(1, 'u', 1), (2, 'd', 2)")
-    fresh.create("right", "k INT, w STRING", "(1, 'x')")
+def test_a_changelog_source_with_a_char_column_is_refused_with_what_helps(lake: Lake) -> None:
+    lake.create("left", "k INT, op CHAR(3), seq INT", "(1, 'u', 1), (2, 'd', 2)")
+    lake.create("right", "k INT, w STRING", "(1, 'x')")
     sources = {
         "left": {"key": "k", "kind": "changelog", "order_by": "seq", "tombstone": "rtrim(op) = 'd'"},
         "right": "k",
     }
-    pipeline = fresh.pipeline("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k", sources)
+    pipeline = lake.pipeline("SELECT l.k, r.w FROM left l LEFT JOIN right r ON l.k = r.k", sources)
     with pytest.raises(PipelineFileError, match="ALTER COLUMN `op` TYPE STRING"):
-        pipeline.run(fresh.spark)
-    fresh.sql("ALTER TABLE {left} ALTER COLUMN `op` TYPE STRING")
-    pipeline.run(fresh.spark)
-    assert [row[0] for row in fresh.rows()] == [1]
+        pipeline.run(lake.spark)
+    lake.sql("ALTER TABLE {left} ALTER COLUMN `op` TYPE STRING")
+    pipeline.run(lake.spark)
+    assert [row[0] for row in lake.rows()] == [1]
 
 
 # Texts that Spark could read as something else
@@ -169,51 +160,51 @@ def odd_keys(lake: Lake, prefix: str) -> Any:
     {"spark.sql.parser.escapedStringLiterals": "true"},
     ids=["plain", "escaped"],
 )
-def test_keys_with_dollars_and_backslashes_are_looked_up_as_they_are(fresh, way, inherited):
+def test_keys_with_dollars_and_backslashes_are_looked_up_as_they_are(lake, way, inherited):
     """`${name}` was looked up as the empty string, and `x\\y` not at all under an application's setting."""
-    fresh.create("left", "k STRING, r STRING")
-    fresh.create("right", "k STRING, v STRING")
-    texts = odd_keys(fresh, "v")
-    texts.selectExpr("concat(k, '!') AS k", "k AS r").write.format("delta").mode("append").save(fresh.path("left"))
+    lake.create("left", "k STRING, r STRING")
+    lake.create("right", "k STRING, v STRING")
+    texts = odd_keys(lake, "v")
+    texts.selectExpr("concat(k, '!') AS k", "k AS r").write.format("delta").mode("append").save(lake.path("left"))
     sql = "SELECT l.k, l.r, r.v, r.k AS rk FROM left l LEFT JOIN right r ON l.r = r.k"
-    pipeline = fresh.pipeline(sql)
+    pipeline = lake.pipeline(sql)
     with application(inherited):
-        pipeline.run(fresh.spark)
-        texts.write.format("delta").mode("append").save(fresh.path("right"))
-        pipeline.run(fresh.spark)
-        assert held(fresh) == plain(fresh, sql)
-        fresh.sql("UPDATE {right} SET v = concat(v, '+')")
-        fresh.sql("DELETE FROM {right} WHERE k = ''")
-        pipeline.run(fresh.spark)
-        assert held(fresh) == plain(fresh, sql)
-        only(pipeline.verify(fresh.spark))
+        pipeline.run(lake.spark)
+        texts.write.format("delta").mode("append").save(lake.path("right"))
+        pipeline.run(lake.spark)
+        assert held(lake) == plain(lake, sql)
+        lake.sql("UPDATE {right} SET v = concat(v, '+')")
+        lake.sql("DELETE FROM {right} WHERE k = ''")
+        pipeline.run(lake.spark)
+        assert held(lake) == plain(lake, sql)
+        only(pipeline.verify(lake.spark))
 
 
 @pytest.mark.slow
-def test_a_changelog_source_keeps_keys_with_dollars_once(fresh: Lake) -> None:
-    fresh.create("left", "k STRING, v STRING, seq INT")
-    fresh.create("right", "k STRING, w STRING")
+def test_a_changelog_source_keeps_keys_with_dollars_once(lake: Lake) -> None:
+    lake.create("left", "k STRING, v STRING, seq INT")
+    lake.create("right", "k STRING, w STRING")
     sources = {"left": {"key": "k", "kind": "changelog", "order_by": "seq"}, "right": "k"}
     sql = "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
-    pipeline = fresh.pipeline(sql, sources)
+    pipeline = lake.pipeline(sql, sources)
     for number in range(3):
-        rows = odd_keys(fresh, f"v{number}-").selectExpr("k", "v", f"{number} AS seq")
-        rows.write.format("delta").mode("append").save(fresh.path("left"))
-        pipeline.run(fresh.spark)
-    assert [row[1] for row in fresh.rows()] == [row[1] for row in sorted(odd_keys(fresh, "v2-").collect(), key=repr)]
+        rows = odd_keys(lake, f"v{number}-").selectExpr("k", "v", f"{number} AS seq")
+        rows.write.format("delta").mode("append").save(lake.path("left"))
+        pipeline.run(lake.spark)
+    assert [row[1] for row in lake.rows()] == [row[1] for row in sorted(odd_keys(lake, "v2-").collect(), key=repr)]
 
 
 @pytest.mark.deep
-def test_a_stream_meets_keys_with_dollars(fresh: Lake, way: str) -> None:
-    fresh.create("left", "k STRING, v STRING")
-    fresh.create("right", "k STRING, v STRING")
-    odd_keys(fresh, "w").write.format("delta").mode("append").save(fresh.path("right"))
+def test_a_stream_meets_keys_with_dollars(lake: Lake, way: str) -> None:
+    lake.create("left", "k STRING, v STRING")
+    lake.create("right", "k STRING, v STRING")
+    odd_keys(lake, "w").write.format("delta").mode("append").save(lake.path("right"))
     sql = "SELECT l.k, l.v, r.v AS w FROM left l LEFT JOIN right r ON l.k = r.k"
-    pipeline = fresh.pipeline(sql, STREAM)
-    pipeline.run(fresh.spark)
-    odd_keys(fresh, "v").write.format("delta").mode("append").save(fresh.path("left"))
-    pipeline.run(fresh.spark)
-    assert held(fresh, without=POSITIONS) == plain(fresh, sql)
+    pipeline = lake.pipeline(sql, STREAM)
+    pipeline.run(lake.spark)
+    odd_keys(lake, "v").write.format("delta").mode("append").save(lake.path("left"))
+    pipeline.run(lake.spark)
+    assert held(lake, without=POSITIONS) == plain(lake, sql)
 
 
 def test_a_statement_holds_no_variables(standard: Lake) -> None:
@@ -278,152 +269,150 @@ BY_REFERENCE = f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.r = r.k"
     ids=["by_key", "by_reference-changelog", "by_key-changelog", "by_reference"],
 )
 @pytest.mark.deep
-def test_values_that_the_feed_distorts_come_from_the_table(fresh: Lake, join: str, way: str, changelog: bool) -> None:
-    row = damaged(fresh)
-    pipeline = fresh.pipeline(join, changelog=changelog)
-    fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 2")
-    fresh.sql(f"INSERT INTO {{right}} SELECT {row('2', 'u', 'C328')}")
-    pipeline.run(fresh.spark)
-    fresh.sql(f"INSERT INTO {{left}} SELECT {row('2', 'q', 'FF41')}, 2")
-    fresh.sql(f"UPDATE {{right}} SET m = {BIG.format('p')}, t = {BAD.format('C329')} WHERE k = 2")
-    fresh.sql(f"INSERT INTO {{right}} SELECT {row('1', 't', 'FE')}")
-    assert only(pipeline.run(fresh.spark)).strategy == "incremental"
-    assert held(fresh) == plain(fresh, join)
-    fresh.sql("UPDATE {right} SET m = map('a', 1) WHERE k = 2")
-    fresh.sql("UPDATE {left} SET t = '\ufffd is valid' WHERE k = 1")
-    fresh.sql("DELETE FROM {right} WHERE k = 1")
-    assert only(pipeline.run(fresh.spark)).strategy == "incremental"
-    assert held(fresh) == plain(fresh, join)
-    only(pipeline.verify(fresh.spark))
+def test_values_that_the_feed_distorts_come_from_the_table(lake: Lake, join: str, way: str, changelog: bool) -> None:
+    row = damaged(lake)
+    pipeline = lake.pipeline(join, changelog=changelog)
+    lake.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 2")
+    lake.sql(f"INSERT INTO {{right}} SELECT {row('2', 'u', 'C328')}")
+    pipeline.run(lake.spark)
+    lake.sql(f"INSERT INTO {{left}} SELECT {row('2', 'q', 'FF41')}, 2")
+    lake.sql(f"UPDATE {{right}} SET m = {BIG.format('p')}, t = {BAD.format('C329')} WHERE k = 2")
+    lake.sql(f"INSERT INTO {{right}} SELECT {row('1', 't', 'FE')}")
+    assert only(pipeline.run(lake.spark)).strategy == "incremental"
+    assert held(lake) == plain(lake, join)
+    lake.sql("UPDATE {right} SET m = map('a', 1) WHERE k = 2")
+    lake.sql("UPDATE {left} SET t = '\ufffd is valid' WHERE k = 1")
+    lake.sql("DELETE FROM {right} WHERE k = 1")
+    assert only(pipeline.run(lake.spark)).strategy == "incremental"
+    assert held(lake) == plain(lake, join)
+    only(pipeline.verify(lake.spark))
 
 
 @pytest.mark.slow
-def test_a_stream_shows_values_that_the_feed_distorts_as_they_are(fresh: Lake, way: str) -> None:
-    row = damaged(fresh)
+def test_a_stream_shows_values_that_the_feed_distorts_as_they_are(lake: Lake, way: str) -> None:
+    row = damaged(lake)
     sql = f"SELECT l.k, {SHOWN} FROM left l LEFT JOIN right r ON l.r = r.k"
-    pipeline = fresh.pipeline(sql, STREAM)
-    fresh.sql(f"INSERT INTO {{right}} SELECT {row('2', 'u', 'C328')}")
-    fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 2")
-    pipeline.run(fresh.spark)
-    fresh.sql(f"UPDATE {{right}} SET m = {BIG.format('p')} WHERE k = 2")
-    fresh.sql(f"INSERT INTO {{left}} SELECT {row('2', 'u', 'C328')}, 3")
-    fresh.sql(
-        f"INSERT INTO {{left}} SELECT {row('3', 'q', 'FF')}, 3 UNION ALL SELECT 4, NULL, NULL, 'x', NULL, NULL, 2"
-    )
-    pipeline.run(fresh.spark)
+    pipeline = lake.pipeline(sql, STREAM)
+    lake.sql(f"INSERT INTO {{right}} SELECT {row('2', 'u', 'C328')}")
+    lake.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 2")
+    pipeline.run(lake.spark)
+    lake.sql(f"UPDATE {{right}} SET m = {BIG.format('p')} WHERE k = 2")
+    lake.sql(f"INSERT INTO {{left}} SELECT {row('2', 'u', 'C328')}, 3")
+    lake.sql(f"INSERT INTO {{left}} SELECT {row('3', 'q', 'FF')}, 3 UNION ALL SELECT 4, NULL, NULL, 'x', NULL, NULL, 2")
+    pipeline.run(lake.spark)
     expected = "SELECT l.k, l.m, l.t, l.d, l.at, CAST(l.m AS STRING) AS ms, to_json(l.a) AS aj FROM left l"
     beside = ("rm", "rms", "rt", "rd", "rk", *POSITIONS)
-    assert held(fresh, without=beside) == plain(fresh, expected)
-    only(pipeline.verify(fresh.spark))
+    assert held(lake, without=beside) == plain(lake, expected)
+    only(pipeline.verify(lake.spark))
 
 
 @pytest.mark.slow
-def test_too_many_distorted_commits_of_a_table_begin_the_result_anew(fresh, monkeypatch):
+def test_too_many_distorted_commits_of_a_table_begin_the_result_anew(lake, monkeypatch):
     """A stream meets each version of a row; the command that the message names goes on to a right result."""
     monkeypatch.setattr(limits, "DISTORTED_COMMITS", 1)
-    row = damaged(fresh)
+    row = damaged(lake)
     sql = "SELECT l.k, r.m AS rm, r.t AS rt FROM left l LEFT JOIN right r ON l.r = r.k"
-    pipeline = fresh.pipeline(sql, STREAM)
-    fresh.sql(f"INSERT INTO {{right}} SELECT {row('2', 'u', 'C328')}")
-    pipeline.run(fresh.spark)
+    pipeline = lake.pipeline(sql, STREAM)
+    lake.sql(f"INSERT INTO {{right}} SELECT {row('2', 'u', 'C328')}")
+    pipeline.run(lake.spark)
     for last in ("p", "q"):
-        fresh.sql(f"UPDATE {{right}} SET m = {BIG.format(last)} WHERE k = 2")
-    fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 2")
+        lake.sql(f"UPDATE {{right}} SET m = {BIG.format(last)} WHERE k = 2")
+    lake.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 2")
     with pytest.raises(FeedUnavailable, match="backfill --reset --select result") as refused:
-        pipeline.run(fresh.spark)
+        pipeline.run(lake.spark)
     assert "at most 1 commits" in refused.value.message
-    pipeline.backfill(fresh.spark, remedy="reset")
-    assert held(fresh, without=POSITIONS) == plain(fresh, sql)
+    pipeline.backfill(lake.spark, remedy="reset")
+    assert held(lake, without=POSITIONS) == plain(lake, sql)
 
 
 @pytest.mark.slow
-def test_a_changelog_source_keeps_values_that_the_feed_distorts(fresh: Lake) -> None:
-    row = damaged(fresh)
+def test_a_changelog_source_keeps_values_that_the_feed_distorts(lake: Lake) -> None:
+    row = damaged(lake)
     sources = {"left": {"key": "t", "kind": "changelog", "order_by": "r"}, "right": "k"}
     sql = "SELECT l.t, l.m, l.d, r.d AS rd FROM left l LEFT JOIN right r ON l.k = r.k"
-    pipeline = fresh.pipeline(sql, sources)
-    fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 1 UNION ALL SELECT {row('2', 'v2', 'C329')}, 1")
-    pipeline.run(fresh.spark)
-    fresh.sql(f"INSERT INTO {{left}} SELECT {row('3', 's', 'C328')}, 2")
-    pipeline.run(fresh.spark)
-    assert held(fresh) == plain(fresh, sql + " WHERE l.k > 1")
+    pipeline = lake.pipeline(sql, sources)
+    lake.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 1 UNION ALL SELECT {row('2', 'v2', 'C329')}, 1")
+    pipeline.run(lake.spark)
+    lake.sql(f"INSERT INTO {{left}} SELECT {row('3', 's', 'C328')}, 2")
+    pipeline.run(lake.spark)
+    assert held(lake) == plain(lake, sql + " WHERE l.k > 1")
 
 
 @pytest.mark.slow
-def test_two_joins_read_one_changelog_source_as_the_table_that_is_kept_of_it(fresh: Lake) -> None:
+def test_two_joins_read_one_changelog_source_as_the_table_that_is_kept_of_it(lake: Lake) -> None:
     """Its own rows are read under the same versions; no join takes them for rows of that table."""
-    fresh.create("left", "k INT, v STRING, gone BOOLEAN, seq INT", "(1, 'a', false, 1), (2, 'b', false, 1)")
-    fresh.create("right", "k INT, w STRING", "(1, 'x')")
+    lake.create("left", "k INT, v STRING, gone BOOLEAN, seq INT", "(1, 'a', false, 1), (2, 'b', false, 1)")
+    lake.create("right", "k INT, w STRING", "(1, 'x')")
     source = {"key": "k", "kind": "changelog", "order_by": "seq", "tombstone": "gone"}
     sql = "SELECT l.k, l.v, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
-    pipeline = fresh.pipeline(sql, {"left": source, "right": "k"}, further={"other": sql})
-    pipeline.run(fresh.spark)
-    fresh.sql("INSERT INTO {left} VALUES (2, NULL, true, 2)")
-    assert {report.outcome for report in pipeline.run(fresh.spark)} == {"done"}
-    assert fresh.rows("result") == fresh.rows("other") == [(1, "a", "x")]
+    pipeline = lake.pipeline(sql, {"left": source, "right": "k"}, further={"other": sql})
+    pipeline.run(lake.spark)
+    lake.sql("INSERT INTO {left} VALUES (2, NULL, true, 2)")
+    assert {report.outcome for report in pipeline.run(lake.spark)} == {"done"}
+    assert lake.rows("result") == lake.rows("other") == [(1, "a", "x")]
 
 
 @pytest.mark.slow
-def test_a_distorted_event_that_changes_later_is_added_once_as_it_came(fresh: Lake) -> None:
+def test_a_distorted_event_that_changes_later_is_added_once_as_it_came(lake: Lake) -> None:
     """`ignore_changes` passes over the later row, whatever its values; one that came in the same run is not lost."""
-    fresh.create("left", "k INT, m MAP<STRING, INT>, x INT", f"(1, {BIG.format('u')}, 1)")
-    fresh.create("right", "k INT, w STRING", "(1, 'x')")
+    lake.create("left", "k INT, m MAP<STRING, INT>, x INT", f"(1, {BIG.format('u')}, 1)")
+    lake.create("right", "k INT, w STRING", "(1, 'x')")
     sources = {"left": {"key": "k", "kind": "stream", "ignore_changes": True}, "right": "k"}
     sql = "SELECT l.k, CAST(l.m AS STRING) AS m, l.x, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
-    pipeline = fresh.pipeline(sql, sources)
-    pipeline.run(fresh.spark)
-    fresh.sql("UPDATE {left} SET x = 2 WHERE k = 1")
-    fresh.sql(f"INSERT INTO {{left}} VALUES (2, {BIG.format('v2')}, 1)")
-    fresh.sql("UPDATE {left} SET x = 2 WHERE k = 2")
-    report = only(pipeline.run(fresh.spark))
+    pipeline = lake.pipeline(sql, sources)
+    pipeline.run(lake.spark)
+    lake.sql("UPDATE {left} SET x = 2 WHERE k = 1")
+    lake.sql(f"INSERT INTO {{left}} VALUES (2, {BIG.format('v2')}, 1)")
+    lake.sql("UPDATE {left} SET x = 2 WHERE k = 2")
+    report = only(pipeline.run(lake.spark))
     assert (report.counts["appended"], report.counts["ignored_changes"]) == (1, 2)
-    assert [row[:3] for row in fresh.rows()] == [
+    assert [row[:3] for row in lake.rows()] == [
         (1, "{z -> 1, y -> 2, x -> 3, w -> 4, v -> 5, u -> 6}", 1),
         (2, "{z -> 1, y -> 2, x -> 3, w -> 4, v -> 5, v2 -> 6}", 1),
     ]
-    only(pipeline.verify(fresh.spark))
+    only(pipeline.verify(lake.spark))
 
 
 @pytest.mark.slow
-def test_a_stream_meets_rows_of_a_changelog_source_that_the_feed_distorts(fresh: Lake) -> None:
-    row = damaged(fresh)
-    fresh.create("events", "id INT, t STRING")
+def test_a_stream_meets_rows_of_a_changelog_source_that_the_feed_distorts(lake: Lake) -> None:
+    row = damaged(lake)
+    lake.create("events", "id INT, t STRING")
     sources = {"left": {"key": "t", "kind": "changelog", "order_by": "r"}, "events": {"key": "id", "kind": "stream"}}
     sql = "SELECT e.id, CAST(l.m AS STRING) AS m, l.k FROM events e LEFT JOIN left l ON e.t = l.t"
-    pipeline = fresh.pipeline(sql, sources)
-    fresh.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 1 UNION ALL SELECT {row('2', 'q', 'FF')}, 1")
-    pipeline.run(fresh.spark)
-    fresh.sql(f"INSERT INTO {{left}} SELECT {row('3', 's', 'C328')}, 2")
-    fresh.sql(f"INSERT INTO {{events}} SELECT 1, {BAD.format('C328')} UNION ALL SELECT 2, {BAD.format('FF')}", "events")
-    pipeline.run(fresh.spark)
+    pipeline = lake.pipeline(sql, sources)
+    lake.sql(f"INSERT INTO {{left}} SELECT {row('1', 'u', 'C328')}, 1 UNION ALL SELECT {row('2', 'q', 'FF')}, 1")
+    pipeline.run(lake.spark)
+    lake.sql(f"INSERT INTO {{left}} SELECT {row('3', 's', 'C328')}, 2")
+    lake.sql(f"INSERT INTO {{events}} SELECT 1, {BAD.format('C328')} UNION ALL SELECT 2, {BAD.format('FF')}", "events")
+    pipeline.run(lake.spark)
     met = {
         1: ("{z -> 1, y -> 2, x -> 3, w -> 4, v -> 5, s -> 6}", 3),
         2: ("{z -> 1, y -> 2, x -> 3, w -> 4, v -> 5, q -> 6}", 2),
     }
-    assert {found[0]: found[1:3] for found in fresh.rows()} == met
-    only(pipeline.verify(fresh.spark))
+    assert {found[0]: found[1:3] for found in lake.rows()} == met
+    only(pipeline.verify(lake.spark))
 
 
 @pytest.mark.slow
-def test_two_streams_show_values_that_the_feed_distorts_as_they_are(fresh: Lake) -> None:
+def test_two_streams_show_values_that_the_feed_distorts_as_they_are(lake: Lake) -> None:
     columns = "k INT, m MAP<STRING, INT>, t STRING, at TIMESTAMP"
-    fresh.create("left", columns)
-    fresh.create("right", columns)
+    lake.create("left", columns)
+    lake.create("right", columns)
     streams = {name: {"key": "k", "kind": "stream", "watermarks": {"at": "1 day"}} for name in ("left", "right")}
     sql = (
         "SELECT l.k, l.m, CAST(r.m AS STRING) AS rm, r.t FROM left l JOIN right r "
         "ON l.k = r.k AND r.at BETWEEN l.at - INTERVAL 1 DAY AND l.at + INTERVAL 1 DAY"
     )
-    pipeline = fresh.pipeline(sql, streams)
-    pipeline.run(fresh.spark)
+    pipeline = lake.pipeline(sql, streams)
+    pipeline.run(lake.spark)
     for number, octets in enumerate(("C328", "FF", "41")):
         for side in ("left", "right"):
             values = f"{number}, {BIG.format(number)}, {BAD.format(octets)}, TIMESTAMP'2026-01-01 00:00:00'"
-            fresh.sql(f"INSERT INTO {{{side}}} SELECT {values}")
-    pipeline.run(fresh.spark)
-    shown = held(fresh)
-    assert [row[:4] for row in shown] == plain(fresh, sql)
-    only(pipeline.verify(fresh.spark))
+            lake.sql(f"INSERT INTO {{{side}}} SELECT {values}")
+    pipeline.run(lake.spark)
+    shown = held(lake)
+    assert [row[:4] for row in shown] == plain(lake, sql)
+    only(pipeline.verify(lake.spark))
 
 
 # Settings of the application
@@ -436,18 +425,18 @@ def test_two_streams_show_values_that_the_feed_distorts_as_they_are(fresh: Lake)
     ids=lambda settings: next(iter(settings)),
 )
 @pytest.mark.deep
-def test_a_setting_of_the_application_changes_no_value(fresh: Lake, inherited: dict[str, str]) -> None:
+def test_a_setting_of_the_application_changes_no_value(lake: Lake, inherited: dict[str, str]) -> None:
     columns = "k INT, s STRUCT<a: INT, b: INT>, at TIMESTAMP"
-    fresh.create("left", columns, "(1, named_struct('a', NULL, 'b', NULL), TIMESTAMP'2026-01-01 00:00:00.123456')")
-    fresh.create("right", "k INT, w STRING", "(1, 'x')")
+    lake.create("left", columns, "(1, named_struct('a', NULL, 'b', NULL), TIMESTAMP'2026-01-01 00:00:00.123456')")
+    lake.create("right", "k INT, w STRING", "(1, 'x')")
     sql = "SELECT l.k, CAST(l.s AS STRING) AS s, l.at, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
-    pipeline = fresh.pipeline(sql)
+    pipeline = lake.pipeline(sql)
     with application(inherited):
-        pipeline.run(fresh.spark)
-    fresh.sql("INSERT INTO {left} VALUES (2, NULL, TIMESTAMP'2026-01-01 00:00:00.654321')")
-    pipeline.run(fresh.spark)
+        pipeline.run(lake.spark)
+    lake.sql("INSERT INTO {left} VALUES (2, NULL, TIMESTAMP'2026-01-01 00:00:00.654321')")
+    pipeline.run(lake.spark)
     with application(inherited):
-        fresh.sql("UPDATE {right} SET w = 'y'")
-        pipeline.run(fresh.spark)
-    assert held(fresh) == plain(fresh, sql)
-    only(pipeline.verify(fresh.spark))
+        lake.sql("UPDATE {right} SET w = 'y'")
+        pipeline.run(lake.spark)
+    assert held(lake) == plain(lake, sql)
+    only(pipeline.verify(lake.spark))

@@ -6,12 +6,9 @@ from functools import partial
 import pytest
 
 from lakehouse.errors.errors import DefinitionChanged, PipelineFileError, SchemaBroken
-from pipelines import Pipeline
-from pipelines.binding.workspace import Workspace
-from pipelines.commands.plan import preview
-from pipelines.report import PlanReport
 from tests.cases import cases
-from tests.lake import JOIN, KEYED, Lake, only
+from tests.lake import JOIN, KEYED, Lake, only, planned
+from tests.recorded import Recorded
 
 STAR = "SELECT l.*, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
 ALL = "SELECT * FROM left l LEFT JOIN right r USING (k)"
@@ -20,17 +17,14 @@ BY_STREAM = {"left": {"key": "k", "kind": "stream"}, "right": "k"}
 
 
 @pytest.fixture
-def evolving(lake: Lake) -> Lake:
+def evolving(recorded: Recorded) -> Lake:
     """Give a lake with `left` and `right`, whose columns may be renamed, dropped and widened."""
+    return recorded(create_evolving)
+
+
+def create_evolving(lake: Lake) -> None:
     lake.create("left", "k INT, v STRING, n INT", "(1, 'a', 10), (2, 'b', 20)", **EVOLVING)
     lake.create("right", "k INT, w STRING", "(2, 'x')", **EVOLVING)
-    return lake
-
-
-def planned(lake: Lake, pipeline: Pipeline) -> PlanReport:
-    report = preview(Workspace.open(lake.spark, pipeline.file, pipeline.folder), "result", ())
-    assert isinstance(report, PlanReport)
-    return report
 
 
 @pytest.mark.parametrize("sql", [STAR, ALL], ids=["of one input", "of both"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from functools import cache
 from random import Random
 
 import pytest
@@ -20,6 +21,7 @@ from tests.planted import planted
 __all__ = ["_streams", "streams"]
 
 Fault = Callable[[DataFrame], DataFrame]
+History = Callable[[str], Streams]
 LEFT, RIGHT = "_left_row", "_right_row"
 
 
@@ -92,10 +94,11 @@ def _crossed(rows: DataFrame, how: str) -> DataFrame:
 
 
 @pytest.fixture(scope="module")
-def histories(_streams: Streams, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Streams]:
-    """Give lakes by type of join in which an epoch has been and the rows of the next one came."""
-    found = {}
-    for how in ("inner", "left", "full"):
+def history(_streams: Streams, tmp_path_factory: pytest.TempPathFactory) -> History:
+    """Give a lake for a type of join in which an epoch has been and the rows of the next one came."""
+
+    @cache
+    def made(how: str) -> Streams:
         lake = _streams.copy(tmp_path_factory.mktemp(how) / "lake")
         join = lake.join(JOIN.replace("LEFT", how.upper()))
         lake.come("left", (1, "a", 0), (2, "b", 0), (3, "c", 0), (5, "e", 0), second=10)
@@ -104,8 +107,9 @@ def histories(_streams: Streams, tmp_path_factory: pytest.TempPathFactory) -> di
         lake.come("right", (11, "a", 5), (12, "b", 6), (15, "d", 6), second=30)
         lake.come("left", (4, "x", 70), second=40)
         lake.come("right", (16, "x", 70), second=50)
-        found[how] = lake
-    return found
+        return lake
+
+    return made
 
 
 OFTEN = ("a pair more that does not meet", "no pair", "values of another row", "alone beside its pair", "no row alone")
@@ -119,9 +123,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("fault", "how"), CASES)
-def test_a_planted_fault_is_found_and_nothing_is_published(histories: dict[str, Streams], fault: str, how: str) -> None:
+def test_a_planted_fault_is_found_and_nothing_is_published(history: History, fault: str, how: str) -> None:
     """One fault of one row in an epoch that is right otherwise."""
-    lake = histories[how]
+    lake = history(how)
     _, words, change = FAULTS[fault]
     join = lake.join(JOIN.replace("LEFT", how.upper()))
     before = lake.versions()
@@ -135,8 +139,8 @@ def test_a_planted_fault_is_found_and_nothing_is_published(histories: dict[str, 
 
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
 @pytest.mark.deep
-def test_what_is_right_passes(histories: dict[str, Streams], how: str) -> None:
-    lake = histories[how]
+def test_what_is_right_passes(history: History, how: str) -> None:
+    lake = history(how)
     lake = lake.copy(lake.folder.parent / "right")
     join = lake.join(JOIN.replace("LEFT", how.upper()))
     assert only(join.run(lake.spark)).outcome == "done"
@@ -163,10 +167,10 @@ BOUNDS = "l.n BETWEEN r.n - 3 AND r.n + 6"
 
 
 @pytest.mark.slow
-def test_of_many_rows_some_are_checked(histories: dict[str, Streams], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_rows_some_are_checked(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is lost of half of the rows is found; what is right passes, whichever rows are looked at."""
     monkeypatch.setattr(limits, "SEARCHED_ROWS", 4)
-    lake = histories["full"]
+    lake = history("full")
     lake = lake.copy(lake.folder.parent / "sampled")
     join = lake.join(JOIN.replace("LEFT", "FULL"))
     with (

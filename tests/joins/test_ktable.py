@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from pipelines.joins.ktable import candidates, latest
 from pipelines.language import Changelog
 from pipelines.language.names import DELETED, ORDER, VERSION
+from tests.joins.claims import literal
 from tests.joins.schemas import BOOLEAN, DOUBLE, INT, STRING, columns
 
 Row = tuple[Any, ...]
@@ -104,8 +105,8 @@ def test_oracle_latest_is_a_fold_at_any_cut(spark: SparkSession, histories: list
             for row in commit
         ]
         held = [(case, *row) for case, state in enumerate(states) for row in state.values()]
-        offered = candidates(spark.createDataFrame(rows, OFFERED), OF_CASES)
-        found = latest(offered, spark.createDataFrame(held, KTABLE), OF_CASES.key).collect()
+        offered = candidates(literal(spark, rows, OFFERED), OF_CASES)
+        found = latest(offered, literal(spark, held, KTABLE), OF_CASES.key).collect()
         for case, before in enumerate(states):
             after, counts = fold(before, [commit for _, commit in cut[case][epoch]])
             mine = [row for row in found if row["key"]["_case"] == case]
@@ -124,8 +125,8 @@ def test_oracle_latest_is_a_fold_at_any_cut(spark: SparkSession, histories: list
 def one(spark: SparkSession, rows: list[Row], held: Sequence[Row] = ()) -> list[tuple[str, Row]]:
     """Offer rows of one commit and give what changes: the operation and the row."""
     schema = StructType([*RAW, StructField(VERSION, LongType())])
-    offered = candidates(spark.createDataFrame([(*row, 1) for row in rows], schema), CHANGELOG)
-    found = latest(offered, spark.createDataFrame(list(held), StructType(list(KTABLE)[1:])), CHANGELOG.key)
+    offered = candidates(literal(spark, [(*row, 1) for row in rows], schema), CHANGELOG)
+    found = latest(offered, literal(spark, held, StructType(list(KTABLE)[1:])), CHANGELOG.key)
     return [(row["op"], tuple(row["after"])) for row in found.where("op IS NOT NULL").collect()]
 
 

@@ -92,7 +92,7 @@ def test_a_long_step_shows_rows_share_and_time_left(capsys: pytest.CaptureFixtur
 def test_the_tasks_of_a_running_job_are_counted(spark: SparkSession) -> None:
     running, seen = RunningTasks(spark), set()
     with ThreadPoolExecutor(max_workers=1) as executor:
-        job = executor.submit(spark.range(0, 24_000_000, 1, 12).selectExpr("sum(hash(id))").collect)
+        job = executor.submit(spark.range(0, 1_200_000, 1, 12).selectExpr("sum(hash(id))").collect)
         while not job.done():
             seen.add(running.now())
             time.sleep(0.02)

@@ -32,6 +32,7 @@ from tests.cases import cases
 from tests.killing import killed, recorded_writes
 from tests.lake import Lake
 from tests.pipeline_files import write
+from tests.recorded import Recorded
 
 COLUMNS = "order_id INT, customer INT, amount INT, op STRING, seq INT"
 ORDERS = {"key": "order_id", "kind": "changelog", "order_by": "seq", "tombstone": "op = 'd'"}
@@ -59,32 +60,22 @@ def counts(report: JoinReport, *names: str) -> tuple[int, ...]:
     return tuple(report.counts[name] for name in names)
 
 
-@pytest.fixture(scope="module")
-def _landed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = Lake(spark, tmp_path_factory.mktemp("landed"))
+def land_twice(lake: Lake) -> None:
     lake.create("customers", "id INT, name STRING", "(1, 'Ann'), (2, 'Bob')")
     lake.create("orders_raw", COLUMNS, "(10, 1, 5, 'u', 1), (11, 2, 6, 'u', 2), (12, 9, 7, 'u', 3)")
     land(lake, "(11, 1, 8, 'u', 4)", "(12, NULL, NULL, 'd', 5)")
     pipeline(lake)
-    return lake
-
-
-@pytest.fixture(scope="module")
-def _followed(_landed: Lake, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    lake = _landed.copy(tmp_path_factory.mktemp("followed") / "lake")
-    run(lake)
-    return lake
 
 
 @pytest.fixture
-def landed(_landed: Lake, tmp_path: Path) -> Lake:
+def landed(recorded: Recorded) -> Lake:
     """A source of two commits, and no result yet: 10 is Ann's, 11 too since the second commit, 12 is deleted in it."""
-    return _landed.copy(tmp_path / "landed")
+    return recorded(land_twice)
 
 
 @pytest.fixture
-def followed(_followed: Lake, tmp_path: Path) -> Lake:
-    return _followed.copy(tmp_path / "followed")
+def followed(recorded: Recorded) -> Lake:
+    return recorded(land_twice, run)
 
 
 @pytest.mark.slow

@@ -6,20 +6,27 @@ from pipelines import Pipeline
 from pipelines.plan import cost
 from tests.killing import killed
 from tests.lake import KEYED, Lake, only
+from tests.recorded import Recorded
 
 COMMITS = 7
 """The commits of each table after the first load; both tables change the same keys."""
 
 
 @pytest.fixture
-def backlog(lake: Lake) -> Lake:
+def backlog(recorded: Recorded) -> Lake:
     """A loaded join with seven new commits on each side, in turns."""
+    return recorded(create_small, fall_behind)
+
+
+def create_small(lake: Lake) -> None:
     lake.create("left", "k INT, v INT", "(1, 1), (2, 2), (3, 3)")
     lake.create("right", "k INT, w INT", "(1, 10), (4, 40)")
+
+
+def fall_behind(lake: Lake) -> None:
     bounded(lake, 3).run(lake.spark)
     for number in range(COMMITS):
         change_both(lake, number)
-    return lake
 
 
 def change_both(lake: Lake, number: int) -> None:
@@ -60,8 +67,7 @@ def test_a_run_that_is_killed_between_two_epochs_goes_on_from_there(backlog: Lak
 
 def test_the_exact_changelog_is_the_same_in_any_epochs(lake: Lake) -> None:
     """And a join of the result, which keeps none, may be cut anywhere: also between the commits of a run."""
-    lake.create("left", "k INT, v INT", "(1, 1), (2, 2), (3, 3)")
-    lake.create("right", "k INT, w INT", "(1, 10), (4, 40)")
+    create_small(lake)
     further = {"sql": "SELECT r.k, r.w, l.v FROM result r LEFT JOIN left l ON r.k = l.k"}
     loading = lake.pipeline(further={"next": further}, changelog=True)
     loading.run(lake.spark)

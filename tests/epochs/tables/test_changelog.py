@@ -21,6 +21,7 @@ from pipelines import Pipeline
 from pipelines.plan.values import EpochPlan
 from tests.killing import killed
 from tests.lake import Lake, only
+from tests.recorded import Recorded, create_standard
 
 CHANGELOG = "result__changelog"
 LOGGED = [
@@ -38,10 +39,13 @@ def logged(lake: Lake, after: int = 0) -> list[tuple]:
 
 
 @pytest.fixture
-def kept(standard: Lake) -> Lake:
+def kept(recorded: Recorded) -> Lake:
     """Give a loaded lake that keeps a changelog."""
-    standard.pipeline(changelog=True).run(standard.spark)
-    return standard
+    return recorded(create_standard, begin_changelog)
+
+
+def begin_changelog(lake: Lake) -> None:
+    lake.pipeline(changelog=True).run(lake.spark)
 
 
 def test_a_load_begins_the_changelog(kept: Lake) -> None:

@@ -8,33 +8,28 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.errors.errors import CannotContinue, FeedUnavailable
-from pipelines import Pipeline
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.plan import preview
 from pipelines.commands.status import status_of
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.views import gate
-from pipelines.report import PlanReport
-from tests.lake import Lake, only
+from tests.lake import Lake, only, planned
+from tests.recorded import Recorded, create_standard, first_run
 
 FEED = "ALTER TABLE {right} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = '%s')"
 
 
-def planned(lake: Lake, pipeline: Pipeline) -> PlanReport:
-    report = preview(Workspace.open(lake.spark, pipeline.file, pipeline.folder), "result", ())
-    assert isinstance(report, PlanReport)
-    return report
-
-
 @pytest.fixture
-def gap(loaded: Lake) -> Lake:
+def gap(recorded: Recorded) -> Lake:
     """Give a lake where both sources have news, and the feed of the right one was off for some of it."""
-    loaded.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
-    loaded.sql(FEED % "false")
-    loaded.sql("UPDATE {right} SET w = 'unseen' WHERE k = 3")
-    loaded.sql(FEED % "true")
-    return loaded
+    return recorded(create_standard, first_run, leave_gap)
+
+
+def leave_gap(lake: Lake) -> None:
+    lake.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
+    lake.sql(FEED % "false")
+    lake.sql("UPDATE {right} SET w = 'unseen' WHERE k = 3")
+    lake.sql(FEED % "true")
 
 
 def test_a_gap_is_named_where_it_is_and_the_command_of_the_message_closes_it(gap: Lake) -> None:

@@ -1,22 +1,25 @@
 """A change set of inserts alone is appended: as a MERGE of it would be, once, whole, and never after its epoch."""
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.killing import killed, observed
 from tests.lake import Lake, only
+from tests.recorded import Recorded
 
 INSERT = "INSERT INTO {left} VALUES (2, 'b'), (3, 'c')"
 ROWS = [(1, "a", "x"), (2, "b", None), (3, "c", None)]
 
 
 @pytest.fixture
-def loaded(spark: SparkSession, lake: Lake) -> Lake:
+def loaded(recorded: Recorded) -> Lake:
+    return recorded(insert)
+
+
+def insert(lake: Lake) -> None:
     lake.create("left", "k INT, v STRING", "(1, 'a')")
     lake.create("right", "k INT, w STRING", "(1, 'x')")
-    lake.pipeline().run(spark)
+    lake.pipeline().run(lake.spark)
     lake.sql(INSERT)
-    return lake
 
 
 def newest(lake: Lake) -> tuple[str, dict[str, str]]:

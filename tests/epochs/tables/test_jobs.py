@@ -7,10 +7,7 @@ import pytest
 from lakehouse import limits
 from lakehouse.tables.table import DELTA_RS
 from pipelines import Pipeline
-from pipelines.binding.workspace import Workspace
-from pipelines.commands.plan import preview
-from pipelines.report import PlanReport
-from tests.lake import Lake, only
+from tests.lake import Lake, only, planned
 from tests.log_readers import without_delta_rs
 
 MOST_JOBS = {"delta-rs": 30, "spark": 60}
@@ -81,15 +78,9 @@ def test_an_epoch_of_a_star_takes_few_jobs(lake: Lake, monkeypatch: pytest.Monke
 
 def test_the_plan_names_a_reader_that_costs_a_query(loaded: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded.sql("UPDATE {left} SET v = 'n' WHERE k = 2")
-    plan = planned(loaded)
+    pipeline = loaded.pipeline()
+    plan = planned(loaded, pipeline)
     assert plan.readers == {"left": DELTA_RS, "right": DELTA_RS}
     assert "reader" not in plan.text()
     without_delta_rs(monkeypatch, loaded.folder)
-    assert "changes of versions 2 to 2; reader: spark (deltalake 1.6.3 is not " in planned(loaded).text()
-
-
-def planned(lake: Lake) -> PlanReport:
-    pipeline = lake.pipeline()
-    plan = preview(Workspace.open(lake.spark, pipeline.file, pipeline.folder), "result", ())
-    assert isinstance(plan, PlanReport)
-    return plan
+    assert "changes of versions 2 to 2; reader: spark (deltalake 1.6.3 is not " in planned(loaded, pipeline).text()
