@@ -63,7 +63,8 @@ def bind(
     pairing = _pairing(statement, scope, steps)
     window = window_of(statement, scope) if statement.is_windowed else None
     looking_up = tuple(watermarks_of(tables[:1])) if statement.reads_stream and not window else ()
-    objections = [*scope.objections, *bad_names(((name, item) for item, (name, _) in expanded), added)]
+    misnamed = bad_names(((name, item) for item, (name, _) in expanded), added)
+    objections = [*scope.objections, *(_of_appended(objection, statement) for objection in misnamed)]
     if objections:
         raise _refused(statement, objections)
     if statement.is_self_join:
@@ -84,6 +85,14 @@ def bind(
         left_out=tuple(dict.fromkeys(scope.left_out)),
         pairing=pairing,
     )
+
+
+def _of_appended(objection: Objection, statement: Statement) -> Objection:
+    """Return an objection to the name of an item; one that the text does not have cannot be given another there."""
+    if not any(objection.about is item for item in statement.appended):
+        return objection
+    problem = f"{objection.problem}, of which `key_columns: append` adds one"
+    return objection._replace(problem=problem, hint="select the key column under another name", about="SELECT")
 
 
 def _star_columns(statement: Statement, result_columns: Collection[str], added: Collection[str]) -> set[str]:

@@ -31,7 +31,7 @@ def with_remedies(objections: Sequence[Objection], select: exp.Select, side_of: 
     """Add to each objection to a subquery, as its hint, the join that means the same."""
     return [
         one._replace(hint=_remedy(one.about, select, side_of))
-        if isinstance(one.about, exp.Exists | exp.In | exp.Subquery) and _is_in_expression(one.about)
+        if isinstance(one.about, exp.Expr) and _is_subquery(one.about)
         else one
         for one in objections
     ]
@@ -66,8 +66,10 @@ def _instead_of_star(select: exp.Select, added: str) -> str:
     return f"; with `{stars}` instead of `*`" if any(isinstance(one, exp.Star) for one in select.expressions) else ""
 
 
-def _is_in_expression(node: exp.Expr) -> bool:
-    return not isinstance(node.parent, exp.From | exp.Join)
+def _is_subquery(node: exp.Expr) -> bool:
+    """Return whether a node is EXISTS, IN with a query, or a query, and not an input of FROM."""
+    is_query = isinstance(node, exp.Exists | exp.Subquery) or (isinstance(node, exp.In) and node.args.get("query"))
+    return bool(is_query) and not isinstance(node.parent, exp.From | exp.Join)
 
 
 def _remedy(node: exp.Expr, select: exp.Select, side_of: SideOf) -> str:

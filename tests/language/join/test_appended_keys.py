@@ -98,6 +98,18 @@ def test_a_stream_has_no_key_to_append(tmp_path):
         load(write(tmp_path / "lakejoin.yml", sources, {"j": join}))
 
 
+def test_a_name_that_only_the_schema_shows_to_be_taken_is_given_by_hand():
+    """A star may select any column, and the name of a result column does not depend on that."""
+    sql = "SELECT p.*{} FROM flights f JOIN planes p ON f.tailnum = p.tailnum"
+    columns = {**COLUMNS, "planes": ["tailnum", "Flight_Id"]}
+    with pytest.raises(PipelineFileError) as caught:
+        bind(parse("j", sql.format(""), SOURCES, appends_keys=True), columns)
+    (fault,) = caught.value.faults
+    assert "two outputs are called `flight_id`, of which `key_columns: append` adds one" in fault.problem
+    assert fault.hint == "select the key column under another name"
+    assert bind(parse("j", sql.format(", f.flight_id AS id"), SOURCES, appends_keys=True), columns).key == ("id",)
+
+
 def test_odd_names_are_quoted():
     """What an advice shows can be typed."""
     sources = {"a": Source(key="order id"), "b": Source(key="select")}
