@@ -196,10 +196,12 @@ OF_THIS_MACHINE = {
     "lakehouse/session/archive.py": "the archive of classes in the user's cache",
     "lakehouse/session/session.py": "the jars and the Java of this environment",
     "lakehouse/session/settings.py": "the settings of Spark's log",
+    "lakehouse/session/configured.py": "the defaults of Spark",
     "pipelines/binding/workspace.py": "the folder of the pipeline file",
     "pipelines/commands/api.py": "the pipeline file, and the folders of pages",
     "pipelines/commands/docs.py": "the folder of pages",
     "pipelines/commands/init.py": "the folder of a new pipeline",
+    "pipelines/commands/keys.py": "the pipeline file, which it edits",
     "pipelines/commands/validate.py": "the folders of suites and of Data Docs",
 }
 """The modules that may reach files, with which; command line, pipeline file, demo and site reach no table by path."""

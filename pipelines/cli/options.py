@@ -30,7 +30,21 @@ if TYPE_CHECKING:
 
     Answer: TypeAlias = "Iterable[Part] | QueryReport | WithRuns"
 
-FOLDER = click.Path(path_type=Path, file_okay=False)
+
+class Folder(click.Path):
+    """A folder of this machine, as a `Path`; a URI would name a folder in the working folder instead."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a URI."""
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(value)):
+            self.fail(f"`{value}` is a URI; name a folder of this machine, and copy it from there", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FOLDER = Folder()
 
 FILE = click.option(
     "-f",

@@ -111,6 +111,8 @@ def test_wrong_use_exits_with_2_and_says_what_is_there(standard: Lake, capsys: p
     assert main(["dance"]) == 2
     assert main(["run", "-f", str(lake.file), "--conf", "driver.memory=8g"]) == 2
     assert "`driver.memory` is not a setting of Spark" in capsys.readouterr().err
+    assert main(["docs", "-f", str(lake.file), "--folder", "s3a://bucket/docs"]) == 2
+    assert "`s3a://bucket/docs` is a URI" in capsys.readouterr().err
     for wrong in (["--conf", "spark.driver.memory"], ["--var", "8g"], ["--var", "a=1", "--var", "a=2"]):
         assert main(["run", "-f", str(lake.file), *wrong]) == 2
     lake.file.write_text("pipeline: p\nsources: []\n")
