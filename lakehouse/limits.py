@@ -73,11 +73,14 @@ REWRITTEN_STATE_BYTES = 64 * 2**20
 
 # Reads and writes of Delta tables.
 
-COMMITS_AT_ONCE = 10
+VERSIONS_PER_READ = 10
 """
-Commits. A change feed is read in ranges of this many versions: with deletion vectors the cost of one read grows faster
-than the number of versions. The first look-up in the history of a table reads this many commits.
+Versions. A change feed is read in ranges of this many versions: with deletion vectors the cost of one read grows faster
+than the number of versions.
 """
+
+COMMITS_AT_ONCE = 20
+"""Commits. The first look-up in the history of a table reads this many. By judgement."""
 
 LEDGER_ROWS = 200
 """Rows. The first read of the ledger returns this many of the newest rows of a join, or about runs. By judgement."""
@@ -122,8 +125,8 @@ MOST_SLICES = 1_000
 
 RECOMPUTED_ROWS = 50_000
 """
-Rows of a change set that the gate recomputes from the sources, or rows of a stream that it looks up again. It samples
-about this many of twice as many or more.
+Rows of a change set that the gate recomputes from the sources, or rows of a stream that it looks up again. Of more than
+twice as many it samples, at least about this many.
 """
 
 SEARCHED_ROWS = 10_000

@@ -180,8 +180,9 @@ class Stage:
         """Remove the folder, if it exists; return whether nothing of it is left, else `maintain` removes it."""
         try:
             write("delete stage", lambda: self.files.delete(self.path))
-        except StorageFailed as error:
-            log.warning("the stage %s is left, for `lakejoin maintain` to delete: %s", self.path, error.found)
+        except (StorageFailed, OSError) as error:
+            found = error.found if isinstance(error, StorageFailed) else error
+            log.warning("the stage %s is left, for `lakejoin maintain` to delete: %s", self.path, found)
             return False
         return True
 

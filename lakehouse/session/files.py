@@ -10,7 +10,7 @@ else from the machine. No message shows them.
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
@@ -41,8 +41,11 @@ _S3_OPTIONS = {
 """The options of delta-rs for S3, each with its setting of Hadoop below `fs.s3a.`, and its variables."""
 
 
-_AMAZON = re.compile(r"(?:https://)?s3(?:[.-]([a-z0-9-]+))?\.amazonaws\.com/?")
+_AMAZON = re.compile(r"(?:https://)?s3(?:[.-]((?!accelerate|external)[a-z0-9-]+))?\.amazonaws\.com/?")
 """The endpoints of Amazon S3, with the region that is a part of them."""
+
+_CREDENTIALS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+"""Options that belong together: they come from the settings of the session, or from the environment."""
 
 _BUFFER = 1 << 16
 """Bytes that one request for a text file reads."""
@@ -222,14 +225,30 @@ class Files:
             scheme=scheme or "https",
             allow_delayed_open=True,  # a small file is one request
         )
+        with suppress(OSError):  # whoever may read a part of a bucket may not be allowed to look at the bucket
+            if system.get_file_info(uri.authority).type.name == "NotFound":
+                raise StorageFailed(
+                    f"{uri.scheme}://{uri.authority}",
+                    "the bucket does not exist",
+                    expected="the bucket in which Spark reads and writes the tables",
+                    found=f"none at {options.get('aws_endpoint') or 'Amazon S3, ' + options['aws_region']}",
+                    hint="check the endpoint: lakejoin reads it from the settings of the session or the environment, "
+                    "not from core-site.xml",
+                )
         return system, uri.authority
 
     def s3_options(self, uri: Uri) -> dict[str, str]:
         """Return credentials, endpoint and region of a bucket, as delta-rs names them."""
-        options = {}
-        for option, (setting, *variables) in _S3_OPTIONS.items():
-            settings = (self._setting(f"fs.s3a.{of}{setting}") for of in (f"bucket.{uri.authority}.", ""))
-            options[option] = next(filter(None, (*settings, *map(os.environ.get, variables))), "")
+        settings = {
+            option: self._setting(f"fs.s3a.bucket.{uri.authority}.{setting}") or self._setting(f"fs.s3a.{setting}")
+            for option, (setting, *_) in _S3_OPTIONS.items()
+        }
+        apart = _CREDENTIALS if settings[_CREDENTIALS[0]] else ()
+        options = {
+            option: settings[option]
+            or next(filter(None, map(os.environ.get, () if option in apart else variables)), "")
+            for option, (_, *variables) in _S3_OPTIONS.items()
+        }
         if own := _AMAZON.fullmatch(options["aws_endpoint"]):  # its clients know it by the region
             options |= {"aws_endpoint": "", "aws_region": options["aws_region"] or own[1] or ""}
         options["aws_endpoint"] = options["aws_endpoint"].rstrip("/")

@@ -17,7 +17,7 @@ from lakehouse import limits
 from lakehouse.errors.conditions import last_cause
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.session.archive import class_archive_options
-from lakehouse.session.configured import MASTER, REMOTE, configured_settings, is_local
+from lakehouse.session.configured import MASTER, REMOTE, configured_settings, is_local, merged
 from lakehouse.session.settings import (
     CLUSTER_SETTINGS,
     COSTS,
@@ -83,14 +83,15 @@ def local_session(
         return running
     if JAVA.exists():
         os.environ.setdefault("JAVA_HOME", str(JAVA))
-    values = dict(settings or {})
-    _refuse_fixed(values)
-    configured = ({} if _has_external_spark() else configured_settings()) | values
-    is_ours = not _has_external_spark() and REMOTE not in configured
+    _refuse_fixed(settings or {})
+    is_external = _has_external_spark()
+    configured = merged({} if is_external else configured_settings(), settings or {})
+    is_ours = not is_external and REMOTE not in configured
+    values = {name: value for name, value in (settings or {}).items() if name not in (MASTER, REMOTE)}
     if is_ours:
         values |= _own_settings(configured, is_command=is_command, is_small=is_small)
         values[MASTER] = configured.get(MASTER, "local[*]")
-    elif REMOTE in configured:
+    elif not is_external:
         values[REMOTE] = configured[REMOTE]
     builder = SparkSession.builder.appName("lakejoin")
     for name, value in values.items():
@@ -111,11 +112,12 @@ def local_session(
 def _not_started(where: str, error: Exception) -> LakejoinError:
     """Return the error that Spark did not start on this machine, or on the master or server at an address."""
     if not where.startswith("local"):
+        shown = where.partition(";")[0]  # the rest holds the token of Spark Connect
         return LakejoinError(
             "session",
-            f"Spark could not be started on {where}",
+            f"Spark could not be started on {shown}",
             expected="a running master or server, as `spark.master` or `spark.remote` names it",
-            found=last_cause(error),
+            found=last_cause(error).replace(where, shown),
             hint="check the address and the logs there; without it, Spark runs on this machine",
         )
     return LakejoinError(
@@ -146,7 +148,7 @@ def _own_settings(configured: Mapping[str, str], *, is_command: bool, is_small: 
     values = {name: value for name, value in own.items() if name not in configured}
     if EXTENSIONS in configured and DELTA_EXTENSION not in configured[EXTENSIONS]:
         values[EXTENSIONS] = f"{DELTA_EXTENSION},{configured[EXTENSIONS]}"
-    options = [own[JAVA_OPTIONS]]
+    options = [(CLUSTER_SETTINGS if JAVA_OPTIONS in configured else own)[JAVA_OPTIONS]]  # one garbage collector
     # The archive is of lakejoin's own class path and options.
     if is_local(configured) and is_command and not {JAVA_OPTIONS, _CLASS_PATH, _JARS, _PACKAGES} & set(configured):
         options += class_archive_options(JARS)
@@ -204,7 +206,7 @@ def is_embedded(settings: Mapping[str, str] | None = None) -> bool:
     """Return whether `local_session` starts a Spark on this machine, whose default file system is this machine's."""
     is_external = _has_external_spark() or os.environ.get("HADOOP_CONF_DIR")
     is_ours = not is_external and SparkSession.getActiveSession() is None
-    return is_ours and is_local(configured_settings() | dict(settings or {}))
+    return is_ours and is_local(merged(configured_settings(), settings or {}))
 
 
 _released: WeakKeyDictionary[SparkSession, list[SparkSession]] = WeakKeyDictionary()

@@ -256,8 +256,8 @@ def read_feed(
     does not then counts as a delete.
     """
     chunks = []
-    for first in range(after + 1, to + 1, limits.COMMITS_AT_ONCE):
-        last = min(first + limits.COMMITS_AT_ONCE - 1, to)
+    for first in range(after + 1, to + 1, limits.VERSIONS_PER_READ):
+        last = min(first + limits.VERSIONS_PER_READ - 1, to)
         reader = spark.read.format("delta").option("readChangeFeed", "true")
         # Delta silently clamps a later version than the newest.
         reader = reader.option("startingVersion", first).option("endingVersion", last)

@@ -115,12 +115,14 @@ class FileOptions:
 
     def load(self) -> tuple["PipelineFile", Path]:
         """Read the file, and return it with the folder that its relative paths are relative to."""
+        from lakehouse.session.configured import merged
         from pipelines.language import find, load
 
         path = self.path or find(Path.cwd())
         file = load(path, self.variables)
         self.pipeline = file.pipeline
-        return file.model_copy(update={"spark": file.spark | self.conf}), path.resolve().parent
+        file = file.model_copy(update={"spark": merged(file.spark, self.conf)})
+        return file, path.resolve().parent
 
     def open(self, *, goes_on: bool = False) -> "Workspace":
         """Read the file, then start Spark and open a workspace, as `open_without_spark` does."""

@@ -143,7 +143,7 @@ def fan_out_seen(history: JoinHistory) -> float:
 
 def _by_constants(volume: Volume) -> dict[str, float]:
     """Return the seconds of each way by the constants of the benchmarks."""
-    further_reads = max(ceil(volume.commits / limits.COMMITS_AT_ONCE) - 1, 0)
+    further_reads = max(ceil(volume.commits / limits.VERSIONS_PER_READ) - 1, 0)
     gigabytes, millions = volume.bytes / 1e9, volume.touched_rows / 1e6
     feeds = 5 + 1.9 * volume.sources + 17 * gigabytes + 31 * millions + 17 * sqrt(millions)
     return {

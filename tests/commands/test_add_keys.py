@@ -87,6 +87,43 @@ def test_columns_are_written_behind_the_last_item(tmp_path, capsys, before, afte
     assert checked(tmp_path, after, capsys) == (after, "")
 
 
+@cases(
+    "item",
+    "CAST(p.method AS STRING) AS m",
+    "(p.method) AS m",
+    "NOT (p.method = 'card') AS m",
+    "(p.at + INTERVAL 1 DAY) AS m",
+    "CASE WHEN (p.method > 'a') THEN 1 END AS m",
+    "extract(YEAR FROM p.at) AS m",
+    "p.`from` AS m",
+)
+def test_the_last_item_ends_before_from(tmp_path, capsys, item):
+    """Whatever brackets and words it has."""
+    sql = f"SELECT o.amount, {item}{{}} {PAIRED}"
+    written, _ = checked(tmp_path, f"  a:\n    sql: |\n      {sql.format('')}\n", capsys)
+    assert written == f"  a:\n    sql: |\n      {sql.format(f', {BOTH}')}\n"
+
+
+def test_lines_end_as_in_the_file(tmp_path, capsys):
+    lines = ["  a:", "    sql: |", "      SELECT", "        o.amount", f"      {PAIRED}", ""]
+    written, _ = checked(tmp_path, "\r\n".join(lines), capsys)
+    lines[3:4] = ["        o.amount,", "        o.order_id AS o_order_id,", "        p.order_id AS p_order_id"]
+    assert written == "\r\n".join(lines)
+
+
+def test_a_link_stays_a_link_and_the_file_keeps_its_mode(tmp_path):
+    (tmp_path / "real").mkdir()
+    path, link = tmp_path / "real" / "shop.yml", tmp_path / "lakejoin.yml"
+    path.write_text(f"{HEAD}  a: {{sql: 'SELECT o.amount {PAIRED}'}}\n")
+    path.chmod(0o640)
+    link.symlink_to(path)
+    assert main(["check", "--add-keys", "-f", str(link)]) == 0
+    assert link.is_symlink()
+    assert BOTH in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [one.name for one in path.parent.iterdir()] == ["shop.yml"]
+
+
 def test_the_diff_shows_what_was_added(tmp_path, capsys):
     _, told = checked(tmp_path, f"  a:\n    sql: |\n      SELECT o.*\n      {PAIRED}\n", capsys)
     assert [line for line in told.splitlines() if line[:1] in "+-"][2:] == [

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.session import session as sessions
-from lakehouse.session.configured import configured_settings, is_local
+from lakehouse.session.configured import configured_settings, is_local, merged
 from lakehouse.session.settings import DELTA_EXTENSION, EXTENSIONS, JAVA_OPTIONS
 from tests.cases import cases
 
@@ -21,6 +21,7 @@ PLACES = (
     "SPARK_REMOTE",
     "PYSPARK_GATEWAY_PORT",
     "HADOOP_CONF_DIR",
+    "DATABRICKS_RUNTIME_VERSION",
 )
 
 DEFAULTS = """
@@ -92,10 +93,31 @@ def test_the_defaults_of_spark_are_read_as_spark_reads_them(monkeypatch: pytest.
         >= {"spark.master": "yarn", "spark.driver.memory": "7g", "spark.app.name": "a b"}.items()
     )
     monkeypatch.delenv("SPARK_CONF_DIR")
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS")
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "home"))
     (tmp_path / "home" / "conf").mkdir(parents=True)
     (tmp_path / "home" / "conf" / "spark-defaults.conf").write_text("spark.remote sc://head")
     assert configured_settings()["spark.remote"] == "sc://head"
+
+
+def test_lines_of_the_defaults_go_on_as_in_any_file_of_properties(tmp_path: Path) -> None:
+    text = "spark.driver.extraJavaOptions -Da=1 \\\n   -Db=2\nspark.a c:\\\\\nspark.b 1\n"
+    (tmp_path / "spark-defaults.conf").write_text(text)
+    found = {"spark.driver.extraJavaOptions": "-Da=1 -Db=2", "spark.a": "c:\\\\", "spark.b": "1"}
+    assert configured_settings() == found
+
+
+@pytest.mark.parametrize("arguments", ["--conf", "--conf 'spark.a=1", ""])
+def test_arguments_that_spark_refuses_are_left_to_it(monkeypatch: pytest.MonkeyPatch, arguments: str) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", arguments)
+    assert configured_settings() == {}
+
+
+def test_a_master_and_a_server_replace_each_other() -> None:
+    master, server = {"spark.master": "yarn", "spark.a": "1"}, {"spark.remote": "sc://head"}
+    assert merged(master, server) == {"spark.a": "1", "spark.remote": "sc://head"}
+    assert merged(server, master) == master
+    assert merged(server, {"spark.a": "1"}) == {"spark.a": "1", "spark.remote": "sc://head"}
 
 
 @cases(
@@ -106,6 +128,7 @@ def test_the_defaults_of_spark_are_read_as_spark_reads_them(monkeypatch: pytest.
     ({"spark.master": "spark://head:7077"}, False),
     ({"spark.remote": "sc://head"}, False),
     ({"spark.hadoop.fs.defaultFS": "hdfs://head"}, False),
+    ({"spark.hadoop.fs.defaultFS": "file:///"}, True),
 )
 def test_where_spark_runs(monkeypatch, settings, local):
     assert is_local(settings) == local
@@ -132,6 +155,7 @@ def test_what_a_user_sets_replaces_what_lakejoin_would(monkeypatch: pytest.Monke
     assert found[EXTENSIONS] == f"{DELTA_EXTENSION},com.example.Extension"
     assert found["spark.driver.extraClassPath"] == f"{jars}/*:/mine/*"
     assert found[JAVA_OPTIONS].endswith(" -Dmine=1")
+    assert "-XX:+Use" not in found[JAVA_OPTIONS]  # with a second garbage collector no JVM starts
     assert "jsa" not in found[JAVA_OPTIONS]  # the archive is of another class path
 
 
@@ -163,6 +187,26 @@ def test_a_server_of_spark_connect_gets_no_settings_of_a_master(monkeypatch, tmp
     found = started(monkeypatch, settings)
     remote = {} if where == "environment" else {"spark.remote": "sc://head"}
     assert found == {"spark.sql.shuffle.partitions": "4", **remote}
+
+
+@pytest.mark.parametrize("variable", ["SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "DATABRICKS_RUNTIME_VERSION"])
+def test_a_spark_that_is_given_keeps_its_master(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(variable, "1")
+    assert started(monkeypatch, {"spark.master": "yarn", "spark.remote": "sc://a", "spark.sql.a": "1"}) == {
+        "spark.sql.a": "1"
+    }
+
+
+def test_no_token_of_a_server_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = "sc://head:443/;use_ssl=true;token=secret"
+
+    def refuse(builder: Builder) -> dict[str, str]:
+        raise RuntimeError(f"no answer from {server}")
+
+    monkeypatch.setattr(Builder, "getOrCreate", refuse)
+    with pytest.raises(LakejoinError, match="could not be started on sc://head:443/") as refused:
+        started(monkeypatch, {"spark.remote": server})
+    assert "secret" not in refused.value.message
 
 
 def test_a_setting_on_which_results_depend_cannot_be_given() -> None:

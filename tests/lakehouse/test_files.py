@@ -93,9 +93,10 @@ def test_credentials_are_those_of_the_bucket_then_of_the_session_then_of_the_env
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of environment")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of environment")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of environment")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://of-all-services:1/")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://of-s3:1/")
-    settings = {"fs.s3a.secret.key": "of session/", "fs.s3a.bucket.own.secret.key": "of bucket"}
+    settings: dict[str, str] = {}
     files = Files(lambda name: settings.get(name, ""))
 
     def options(location: str) -> dict[str, str]:
@@ -105,10 +106,15 @@ def test_credentials_are_those_of_the_bucket_then_of_the_session_then_of_the_env
 
     assert options("s3a://lake/x") == {
         "aws_access_key_id": "of environment",
-        "aws_secret_access_key": "of session/",
+        "aws_secret_access_key": "of environment",
+        "aws_session_token": "of environment",
         "aws_endpoint": "http://of-s3:1",
         "aws_region": "us-east-1",
     }
+    settings |= {"fs.s3a.access.key": "of session", "fs.s3a.secret.key": "of session/"}
+    settings["fs.s3a.bucket.own.secret.key"] = "of bucket"
+    assert options("s3a://lake/x")["aws_secret_access_key"] == "of session/"
+    assert "aws_session_token" not in options("s3a://lake/x")  # which belongs to the key of the environment
     assert options("s3://own/x")["aws_secret_access_key"] == "of bucket"
     settings |= {"fs.s3a.endpoint": "localhost:9000", "fs.s3a.endpoint.region": "eu-central-1"}
     assert options("s3a://lake/x")["aws_endpoint"] == "https://localhost:9000"
@@ -118,6 +124,8 @@ def test_credentials_are_those_of_the_bucket_then_of_the_session_then_of_the_env
     settings |= {"fs.s3a.endpoint": "s3.eu-west-1.amazonaws.com", "fs.s3a.endpoint.region": ""}
     assert options("s3a://lake/x")["aws_region"] == "eu-west-1"
     assert "aws_endpoint" not in options("s3a://lake/x")
+    settings["fs.s3a.endpoint"] = "s3-accelerate.amazonaws.com"
+    assert options("s3a://lake/x")["aws_endpoint"] == "http://s3-accelerate.amazonaws.com"
 
 
 def test_no_credentials_are_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakehouse.errors.errors import GateFailed
+from lakehouse.errors.errors import GateFailed, StorageFailed
 from lakehouse.session.engine import Engine
 from lakehouse.tables.table import DELTA_RS, find
 from lakehouse.values.sqltext import Address
@@ -131,6 +131,15 @@ def test_a_command_takes_credentials_and_endpoint_from_the_environment(
         assert [report["outcome"] for report in json.loads(done.stdout)["joins"]] == [outcome]
         assert "secret-of-a-test" not in done.stdout + done.stderr
     assert lake.is_right()
+
+
+def test_a_bucket_that_is_not_there_is_no_empty_one(lake: S3Lake) -> None:
+    """A table or stage in it would count as missing otherwise."""
+    files = Engine.of(lake.spark).files
+    assert not files.exists(lake.path("nothing"))
+    for ask in (files.exists, files.listed, files.delete):
+        with pytest.raises(StorageFailed, match="the bucket does not exist"):
+            ask("s3a://no-such-bucket/lake")
 
 
 def test_delta_rs_and_spark_find_the_same_table(lake: S3Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def gate_lookups(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, en
     ):
         new_rows = _placed(plain_rows(workspace, epoch))
         staged = stage.get(workspace.spark, "result", bound.columns)
-        share = number // limits.RECOMPUTED_ROWS
-        if share > 1:
+        if number > 2 * limits.RECOMPUTED_ROWS:
+            share = number // (2 * limits.RECOMPUTED_ROWS) + 1
             new_rows, staged = _sample(bound, new_rows, staged, share, stage.path)
         new_rows = _kept(stage, new_rows, via_driver=number <= limits.CHANGES_VIA_DRIVER)
         links = sorted(bound.join.links, key=lambda link: link.input)

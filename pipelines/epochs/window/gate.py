@@ -51,7 +51,7 @@ def gate_windowed(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stage, c
     inspect_maps(workspace, epoch)
     via_driver = small_query_settings(plan.stream.bytes) | {"spark.sql.shuffle.partitions": "2"}
     with settings(workspace.spark, via_driver if rows <= limits.CHANGES_VIA_DRIVER else {}):
-        share = max(rows // limits.SEARCHED_ROWS, 1)
+        share = max((rows - 1) // limits.SEARCHED_ROWS, 1)
         return _gated(workspace, epoch, stage, share)
 
 

@@ -68,5 +68,7 @@ def _inserted(text: str, last: _Place, items: Sequence[str], on_lines: bool) -> 
     indentation = text[text.rfind("\n", 0, last.start) + 1 : last.start]
     line_end = text.find("\n", last.end)
     line_end = len(text) if line_end < 0 else line_end
-    lines = f",\n{indentation}".join(items)
-    return f"{text[: last.end]},{text[last.end : line_end]}\n{indentation}{lines}{text[line_end:]}"
+    line_end -= text[:line_end].endswith("\r")
+    newline = "\r\n" if text.startswith("\r\n", line_end) else "\n"
+    lines = f",{newline}{indentation}".join(items)
+    return f"{text[: last.end]},{text[last.end : line_end]}{newline}{indentation}{lines}{text[line_end:]}"

@@ -208,8 +208,8 @@ class PipelineFile(Block):
     spark: SparkSettings = {}
     """
     Settings of the Spark that a command starts, beside those of `spark-defaults.conf` and instead of lakejoin's own:
-    `spark.master`, `spark.remote`, `spark.driver.memory` and so on. A session that lakejoin is given takes those that
-    can be set while it runs.
+    `spark.master`, `spark.remote`, `spark.driver.memory` and so on. Under spark-submit, over SPARK_REMOTE and on
+    Databricks those count that can be set while Spark runs. A session that a program passes keeps its own settings.
     """
     threads: Annotated[StrictInt, Field(ge=1)] | None = None
     """

@@ -13,7 +13,7 @@ from pipelines.language.file.options import Misfit
 from pipelines.language.join.chains import chains
 from pipelines.language.join.split import Chain, is_chain
 from pipelines.language.sql.dialect import as_item, as_written
-from pipelines.language.sql.objection import Objection, Span, faults_of, span_of
+from pipelines.language.sql.objection import Objection, Span, faults_of, place_of_last_output
 from pipelines.language.sql.syntax import lateness, read
 from pipelines.language.statement.outputs import is_ordered_by_column, produced, timed_inputs
 from pipelines.language.statement.pairing import misspelled_key
@@ -107,7 +107,7 @@ def missing_key_columns(sources: Sources, joins: Mapping[str, Any]) -> dict[str,
         results[name] = produced(statement, sources)
         pairing = statement.keys.pairing
         is_misspelled = pairing is not None and misspelled_key(pairing, statement.sides) is not None
-        last = span_of(statement.select[-1 - len(statement.appended)], statement.sql) if statement.appended else None
+        last = place_of_last_output(statement.sql) if statement.appended else None
         if last is not None and not is_misspelled and not _appends_keys(joins[name]):
             found[name] = MissingKeys(tuple(map(as_item, statement.appended)), last)
     return found

@@ -8,7 +8,7 @@ import sqlglot
 from rich.cells import cell_len
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from lakehouse.errors.errors import Fault
 from pipelines.language.sql.dialect import Verbatim
@@ -89,6 +89,21 @@ def span_of(node: exp.Expr, sql: str) -> Span | None:
     if isinstance(node, exp.Subquery | exp.Exists):
         span = _opened(span, sql)
     return _closed(_after(span, "EXISTS", sql) if isinstance(node, exp.Exists) else span, sql)
+
+
+def place_of_last_output(sql: str) -> Span | None:
+    """Return the span of the last output of a SELECT list with its alias; None if the text has no list before FROM."""
+    depth, output, is_begun = 0, list[Token](), False
+    for token in _tokens(sql):
+        kind = None if depth else token.token_type
+        if kind == TokenType.FROM and output:
+            return Span(output[0].start, output[-1].end + 1)
+        if kind in (TokenType.SELECT, TokenType.COMMA):
+            output, is_begun = [], is_begun or kind == TokenType.SELECT
+        elif is_begun:
+            output.append(token)
+        depth += OPENING.get(token.text, 0)
+    return None
 
 
 def span_of_word(word: str, sql: str) -> Span | None:

@@ -68,6 +68,8 @@ def missing_keys(items: Sequence[exp.Expr], inferred: Inferred, using: Collectio
         column = _column_of_key(part, inferred)
         is_coalesced = not isinstance(column, exp.Column)
         own = f"{name}_key" if is_coalesced else f"{inferred.sides[index].alias}_{name}"
+        while own.lower() in taken:
+            own = f"{own}_key"
         is_free = name.lower() not in taken and shared.count(name.lower()) == 1
         alias = name if is_free and is_coalesced else None if is_free else own
         taken.add(alias.lower() if alias else name.lower())

@@ -32,6 +32,10 @@ def appended(sql: str) -> list[str]:
     (f"SELECT s.state {TWO.format('FULL JOIN')}", ["coalesce(f.Flight_ID, s.flight_id) AS flight_id"]),
     (f"SELECT f.* {TWO.format('FULL JOIN')}", ["coalesce(f.Flight_ID, s.flight_id) AS flight_id_key"]),
     (f"SELECT f.flight_id + 1 AS flight_id {TWO.format('JOIN')}", ["f.Flight_ID AS f_flight_id"]),
+    (
+        f"SELECT f.tailnum AS f_flight_id, s.flight_id + 1 AS flight_id {TWO.format('JOIN')}",
+        ["f.Flight_ID AS f_flight_id_key"],
+    ),
     (f"SELECT s.state, s.flight_id {TWO.format('JOIN')}", []),
     ("SELECT p.seats FROM flights f LEFT JOIN planes p ON f.tailnum = p.tailnum", ["f.Flight_ID AS flight_id"]),
     (
