@@ -27,6 +27,7 @@ class Lake:
         self.spark = spark
         self.folder = folder
         self.file = folder / "lakejoin.yml"
+        self.storage: dict[str, Any] = {}
 
     def pipeline(
         self,
@@ -42,7 +43,7 @@ class Lake:
         join, `further` are more joins by their statements or options, `beside` are options of the whole file.
         """
         joins = {name: {"sql": sql, **options}, **(further or {})}
-        return Pipeline.load(write(self.file, sources, joins, **(beside or {})))
+        return Pipeline.load(write(self.file, sources, joins, **{**self.storage, **(beside or {})}))
 
     def create(self, name: str, columns: str, rows: str = "", **properties: str) -> None:
         """Create a table with its change feed on; `rows` is what stands after VALUES."""

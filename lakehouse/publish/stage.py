@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from lakehouse import limits
 from lakehouse.errors.errors import StorageFailed
-from lakehouse.session.files import Files, Found
+from lakehouse.session.files import Files, Listed
 from lakehouse.session.writing import write
 from lakehouse.values.compare import plain_schema
 from lakehouse.values.driver_rows import TooLarge, collected, fits_arrow
@@ -152,17 +152,17 @@ class Stage:
                     return True
         return False
 
-    def _parquet(self, part: str) -> list[Found]:
+    def _parquet(self, part: str) -> list[Listed]:
         """List the Parquet files of a part."""
         return [file for file in self.files.listed(f"{self.path}/{part}") if file.name.endswith(".parquet")]
 
-    def _footer(self, file: Found) -> Any:
+    def _footer(self, file: Listed) -> Any:
         import pyarrow.parquet
 
         with self.files.open(file.path) as opened:
             return pyarrow.parquet.read_metadata(opened)
 
-    def _read(self, file: Found) -> Any:
+    def _read(self, file: Listed) -> Any:
         import pyarrow.parquet
 
         with self.files.open(file.path) as opened:

@@ -55,7 +55,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Found:
+class Listed:
     """A file or folder: its address, its size in bytes, and when it was modified, in seconds since 1970, if known."""
 
     path: str
@@ -75,6 +75,7 @@ class Files:
     def __init__(self, setting: Setting = lambda _: "") -> None:
         self._setting = setting
         self._opened: dict[tuple[str, str], tuple[FileSystem, str]] = {}
+        self._regions: dict[str, str] = {}
 
     def exists(self, location: str) -> bool:
         """Return whether a file or a folder exists; a folder of an object store exists if a file is below it."""
@@ -82,7 +83,7 @@ class Files:
             system, path = self._at(location)
             return bool(system.get_file_info(path).type.name != "NotFound")
 
-    def listed(self, folder: str, *, recursive: bool = False) -> list[Found]:
+    def listed(self, folder: str, *, recursive: bool = False) -> list[Listed]:
         """List what a folder holds, sorted by address; nothing if it does not exist."""
         from pyarrow.fs import FileSelector
 
@@ -90,7 +91,7 @@ class Files:
             system, path = self._at(folder)
             selected = system.get_file_info(FileSelector(path, allow_not_found=True, recursive=recursive))
         found = [
-            Found(folder + info.path.removeprefix(path), info.type.name == "Directory", info.size or 0, _seconds(info))
+            Listed(folder + info.path.removeprefix(path), info.type.name == "Directory", info.size or 0, _seconds(info))
             for info in selected
         ]
         return sorted(found, key=lambda one: one.path)
@@ -103,7 +104,7 @@ class Files:
             system, path = self._at(folder)
             if local_path(folder) is not None:
                 infos = system.get_file_info([f"{path}/{name}" for name in names])
-            else:  # one request, and the times that Spark sees there
+            else:  # a request for each thousand files, and the times that Spark sees there
                 infos = system.get_file_info(FileSelector(path, allow_not_found=True))
         times = {info.base_name: info.mtime_ns // 1_000_000 for info in infos if info.type.name == "File"}
         return {name: times[name] for name in names if name in times}
@@ -256,14 +257,16 @@ class Files:
             is_plain = self._setting("fs.s3a.connection.ssl.enabled").lower() == "false"
             options["aws_endpoint"] = f"{'http' if is_plain else 'https'}://{options['aws_endpoint']}"
         if not options["aws_region"]:
-            options["aws_region"] = "us-east-1" if options["aws_endpoint"] else _region(uri.authority)
+            options["aws_region"] = "us-east-1" if options["aws_endpoint"] else self._region(uri.authority)
         return {option: value for option, value in options.items() if value}
 
+    def _region(self, bucket: str) -> str:
+        """Return the region of a bucket of Amazon, which is asked for it once."""
+        from pyarrow.fs import resolve_s3_region
 
-def _region(bucket: str) -> str:
-    from pyarrow.fs import resolve_s3_region
-
-    return str(resolve_s3_region(bucket))
+        if bucket not in self._regions:
+            self._regions[bucket] = str(resolve_s3_region(bucket))
+        return self._regions[bucket]
 
 
 def _seconds(info: Any) -> float | None:

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse import limits
-from lakehouse.errors.conditions import last_cause
+from lakehouse.errors.conditions import first_line, last_cause
 from lakehouse.errors.errors import LakejoinError
 from lakehouse.session.archive import class_archive_options
 from lakehouse.session.configured import MASTER, REMOTE, configured_settings, is_local, merged
@@ -98,7 +98,9 @@ def local_session(
         builder = builder.config(name, value)
     if is_ours:
         builder = _with_delta(builder, configured)
-    silence_context_loggers()
+    # Errors reach the caller as exceptions; pyspark would also print each on stderr, as JSON with a stack trace.
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         with _stdout_on_stderr():
             return builder.getOrCreate()
@@ -124,7 +126,7 @@ def _not_started(where: str, error: Exception) -> LakejoinError:
         "local session",
         "Spark could not be started",
         expected="Java 17 or 21 with the module jdk.incubator.vector, by JAVA_HOME or on the PATH",
-        found=str(error).splitlines()[0],
+        found=first_line(error),
         hint="install a JRE (Debian: `apt-get install openjdk-17-jre-headless`) or set JAVA_HOME",
     )
 
@@ -177,12 +179,6 @@ def _with_delta(builder: SparkSession.Builder, configured: Mapping[str, str]) ->
         return builder.config(_CLASS_PATH, ":".join(filter(None, [f"{JARS}/*", configured.get(_CLASS_PATH)])))
     # Spark sends these to the executors.
     return builder.config(_JARS, ",".join(filter(None, [*jars, configured.get(_JARS)])))
-
-
-def silence_context_loggers() -> None:
-    """Keep pyspark from printing each error as JSON with a stack trace: errors reach the caller as exceptions."""
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 @contextmanager
@@ -311,11 +307,7 @@ def is_over_connect(spark: SparkSession) -> bool:
 
 def hadoop_setting(session: SparkSession, name: str) -> str:
     """Return a setting of Hadoop as a session has it; empty if it is not set, or a runtime does not show it."""
-    for known in (f"spark.hadoop.{name}", name):
-        with suppress(PySparkException):  # serverless raises for what it does not know
-            if value := session.conf.get(known, None):
-                return str(value)
-    return ""
+    return setting_of(session, f"spark.hadoop.{name}") or setting_of(session, name) or ""
 
 
 @contextmanager

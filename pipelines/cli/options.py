@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import click
 
 from lakehouse.errors.errors import LakejoinError
+from lakehouse.values.locations import uri_of
 from pipelines.cli.logs import tell
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Folder(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse a URI."""
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", str(value)):
+        if uri_of(str(value)) is not None:
             self.fail(f"`{value}` is a URI; name a folder of this machine, and copy it from there", param, ctx)
         return super().convert(value, param, ctx)
 

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.language.file.document import document_of, read_text
+from pipelines.language.file.document import read_text
 from pipelines.language.file.edit import with_items
 from pipelines.language.load import find_missing_keys
-from pipelines.language.sql.dialect import render
-from pipelines.language.sql.syntax import read
 
 UTF8_SIGNATURE = b"\xef\xbb\xbf"
 
@@ -34,8 +32,6 @@ def add_keys(path: Path, variables: Mapping[str, str]) -> AddedKeys:
     after, left = before, []
     for name, missing in find_missing_keys(path, before, variables).items():
         edited = with_items(path, after, name, missing.last, missing.items)
-        if edited is not None and not _adds_items(path, after, edited, name, len(missing.items)):
-            edited = None
         if edited is None:
             left.append(name)
         after = after if edited is None else edited
@@ -44,16 +40,6 @@ def add_keys(path: Path, variables: Mapping[str, str]) -> AddedKeys:
         _replace(path, mark + after.encode())
     lines = (before.splitlines(), after.splitlines(), path.name, path.name)
     return AddedKeys("\n".join(difflib.unified_diff(*lines, lineterm="", n=1)), tuple(left))
-
-
-def _adds_items(path: Path, before: str, after: str, join: str, number: int) -> bool:
-    """Return whether an edit adds so many items to the end of the SELECT list of a join, and changes nothing else."""
-    old, new = (read(document_of(path, text).content["joins"][join]["sql"])[0] for text in (before, after))
-    if old is None or new is None or len(new.expressions) != len(old.expressions) + number:
-        return False
-    without = new.copy()
-    without.set("expressions", without.expressions[:-number])
-    return render(without) == render(old)
 
 
 def _replace(path: Path, content: bytes) -> None:

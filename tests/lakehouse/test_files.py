@@ -128,6 +128,19 @@ def test_credentials_are_those_of_the_bucket_then_of_the_session_then_of_the_env
     assert options("s3a://lake/x")["aws_endpoint"] == "http://s3-accelerate.amazonaws.com"
 
 
+def test_amazon_is_asked_once_for_the_region_of_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    asked: list[str] = []
+    monkeypatch.setattr("pyarrow.fs.resolve_s3_region", lambda bucket: asked.append(bucket) or "eu-north-1")
+    files = Files()
+    for location in ("s3a://lake/x", "s3a://lake/y", "s3a://other/x"):
+        uri = uri_of(location)
+        assert uri is not None
+        assert files.s3_options(uri) == {"aws_region": "eu-north-1"}
+    assert asked == ["lake", "other"]
+
+
 def test_no_credentials_are_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"fs.s3a.endpoint": "http://127.0.0.1:1", "fs.s3a.access.key": "the-key", "fs.s3a.secret.key": "secret"}
     files = Files(lambda name: settings.get(name, ""))

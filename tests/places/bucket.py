@@ -1,15 +1,12 @@
 """A lake whose tables lie in a bucket."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from lakehouse.session.engine import Engine
 from lakehouse.session.files import Files
-from pipelines import Pipeline
-from tests.lake import JOIN, KEYED, Lake
+from tests.lake import JOIN, Lake
 
 BUCKET = "lakes"
 
@@ -18,22 +15,11 @@ class S3Lake(Lake):
     def __init__(self, spark: SparkSession, folder: Path, name: str) -> None:
         super().__init__(spark, folder)
         self.root = f"s3a://{BUCKET}/{name}/lake house"
+        self.storage = {"storage": {"path": self.root}}
 
     @property
     def files(self) -> Files:
         return Engine.of(self.spark).files
-
-    def pipeline(
-        self,
-        sql: str = JOIN,
-        sources: Mapping[str, Any] = KEYED,
-        name: str = "result",
-        further: Mapping[str, str | Mapping[str, Any]] | None = None,
-        beside: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Pipeline:
-        storage = {"storage": {"path": self.root}}
-        return super().pipeline(sql, sources, name, further, {**storage, **(beside or {})}, **options)
 
     def path(self, name: str) -> str:
         return f"{self.root}/{name}"

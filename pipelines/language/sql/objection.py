@@ -139,7 +139,10 @@ def _after(span: Span, word: str, sql: str) -> Span:
 
 
 def _closed(span: Span, sql: str) -> Span:
-    """Extend the span to the right until its brackets close, also those of a call that directly follow it."""
+    """
+    Extend the span to the right until its brackets close, also those of a call that directly follow it. A bracket that
+    closes within it may have been opened before it, by a word without a position, such as CAST.
+    """
     depth = 0
     for token in _tokens(sql):
         if token.start < span.start:
@@ -147,8 +150,8 @@ def _closed(span: Span, sql: str) -> Span:
         is_within = token.start < span.end
         if not is_within and not depth and not (token.text == "(" and token.start == span.end):
             return span
-        depth += OPENING.get(token.text, 0)
-        if not is_within and depth <= 0:
+        depth = max(depth + OPENING.get(token.text, 0), 0)
+        if not is_within and not depth:
             return Span(span.start, token.end + 1)
     return span
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lakehouse.errors.errors import Fault
-from pipelines.language.sql.objection import Span, excerpt, span_of_word
+from pipelines.language.sql.objection import Span, excerpt, span_of, span_of_word
 from pipelines.language.sql.syntax import read
 from tests.cases import cases
 
@@ -100,3 +100,16 @@ def test_a_long_line_is_cut_around_the_clause(start):
     assert shown[marks.index("^") : marks.index("^") + 7] == sql[start : start + 7]
     assert shown.startswith("...") is (start > 34)
     assert shown.endswith("...") is (start < 300)
+
+
+@cases(
+    "output", "CAST(a.x AS INT) AS y", "(a.x + 1) * 2 AS y", "CASE WHEN (a.x > 1) THEN 1 END AS y", "upper(a.x)", "a.x"
+)
+def test_the_span_of_an_output_ends_with_it(output):
+    """A bracket that was opened before its first column does not carry the span on to FROM."""
+    sql = f"SELECT a.k, {output} FROM a JOIN b ON a.k = b.k"
+    select, _ = read(sql)
+    assert select is not None
+    found = span_of(select.expressions[-1], sql)
+    assert found is not None
+    assert found.end == sql.index(" FROM")
