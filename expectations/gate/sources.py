@@ -32,6 +32,28 @@ from lakehouse.values.sqltext import numbered, quote, struct
 
 
 @dataclass(frozen=True)
+class PlainQuery:
+    """
+    An input in Spark SQL over its source.
+
+    Args:
+        alias: The alias by which the expressions qualify the columns of the source.
+        columns: The name of each column and its value.
+        where: The filter; None for none.
+    """
+
+    alias: str
+    columns: tuple[tuple[str, str], ...]
+    where: str | None
+
+    def over(self, rows: DataFrame, *further: str) -> DataFrame:
+        """Return the rows of the input that rows of the source make, with further columns of these."""
+        values = [F.expr(sql).alias(name) for name, sql in self.columns]
+        source = rows.alias(self.alias)
+        return (source if self.where is None else source.filter(self.where)).select(*values, *further)
+
+
+@dataclass(frozen=True)
 class PlainStatement:
     """
     A join in Spark SQL, its columns qualified by the aliases of the inputs and quoted.

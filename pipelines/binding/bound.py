@@ -1,6 +1,6 @@
 """A join bound to the tables that its statement names, each pinned to a version: the input of an epoch."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -12,10 +12,10 @@ from lakehouse.tables.identity import commit_identity
 from lakehouse.tables.table import Table, read_rows
 from lakehouse.values.compare import char_type
 from lakehouse.values.recorded import SourceVersions
-from lakehouse.values.sqltext import Address, quote
+from lakehouse.values.sqltext import Address, quote, text
 from pipelines.binding.sources import BoundKTable
 from pipelines.binding.workspace import Workspace
-from pipelines.language import Input, ResolvedQuery, Semantics, Statement, Stream
+from pipelines.language import CHANGELOG_COLUMNS, Input, ResolvedQuery, Semantics, Statement, Stream
 from pipelines.language.statement.outputs import is_star
 
 IDENTITY_TYPE = StructType(
@@ -103,11 +103,20 @@ class BoundJoin:
 
     def used(self, source: str) -> tuple[str, ...]:
         """Return the columns of a source that the join uses, the key first."""
-        inputs = [self.join.inputs[index] for index in self.join.places(source)]
+        return self._used_by(self.join.places(source))
+
+    def used_by_feed(self, index: int) -> tuple[str, ...]:
+        """Return the columns of its source that the inputs with the changes of an input use, the key first."""
+        places = self.join.places(self.join.inputs[index].source)
+        return self._used_by([place for place in places if self.join.feed_of(place) == self.join.feed_of(index)])
+
+    def _used_by(self, places: Sequence[int]) -> tuple[str, ...]:
+        inputs = [self.join.inputs[place] for place in places]
+        source = inputs[0].source
         further = [column for stream in self.streams if stream.source == source for column in stream.columns]
         time = [self.times[source]] if source in self.times else []
-        named = (*inputs[0].key, *(column for item in inputs for column in item.columns), *further, *time)
-        return tuple(dict.fromkeys(named))
+        columns = (column for item in inputs for column in item.source_columns)
+        return tuple(dict.fromkeys((*inputs[0].source_key, *columns, *further, *time)))
 
 
 Bound = BoundJoin | BoundKTable
@@ -129,9 +138,45 @@ def notes_on(bound: Bound | None) -> tuple[str, ...]:
 
 
 def rows_of(workspace: Workspace, side: Input, table: Table, version: int) -> DataFrame:
-    """Read a source at a version, with only the columns that the join uses."""
-    rows = read_rows(workspace.spark, table, version)
-    return rows.selectExpr(*map(quote, side.columns))
+    """Read the rows of an input from its source at a version, with only the columns that the join uses."""
+    return as_input(read_rows(workspace.spark, table, version), side)
+
+
+def as_input(rows: DataFrame, side: Input, further: Sequence[str] = ()) -> DataFrame:
+    """
+    Return the rows of an input that rows of its source, or images of such rows in a feed, make.
+
+    Args:
+        rows: The columns of the source that the input needs, and others.
+        further: Columns to pass on.
+    """
+    query, others = side.query, [*map(quote, further)]
+    if query is None:
+        return rows.selectExpr(*map(quote, side.columns), *others)
+    rows = rows.alias(side.alias)
+    taken = rows if query.where is None else rows.where(query.where)
+    return taken.selectExpr(*_named(query.values, side), *others)
+
+
+def as_logged_input(rows: DataFrame, side: Input, op: str, tombstone: str) -> DataFrame:
+    """
+    Return the changelog of an input that the changelog of its source makes.
+
+    A row that the filter does not take becomes a tombstone: `op` is the column that says which rows are.
+    """
+    query = side.query
+    if query is None:
+        return rows
+    taken = "TRUE" if query.where is None else f"coalesce({query.where}, FALSE)"
+    others = [name for name in CHANGELOG_COLUMNS if name != op]
+    of_input = f"IF({taken}, {quote(op)}, {text(tombstone)}) AS {quote(op)}"
+    values = [f"IF({taken}, {sql}, NULL)" for sql in query.values[len(side.key) :]]  # which may raise for other rows
+    named = _named((*query.values[: len(side.key)], *values), side)
+    return rows.alias(side.alias).selectExpr(*named, of_input, *map(quote, others))
+
+
+def _named(values: Iterable[str], side: Input) -> Iterator[str]:
+    return (f"{sql} AS {quote(name)}" for sql, name in zip(values, side.columns, strict=True))
 
 
 def at_recorded(bound: BoundJoin, recorded: Sequence[SourceVersions]) -> BoundJoin:

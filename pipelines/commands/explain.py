@@ -21,7 +21,7 @@ from pipelines.language import (
 )
 from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.syntax import spelled_out
-from pipelines.language.statement.statement import PairingClause
+from pipelines.language.statement.statement import PairingClause, Side
 from pipelines.language.statement.windows import Bound, bounds_of
 from pipelines.plan.sharing import explained_reads
 from pipelines.report import JoinExplanation, SourceExplanation
@@ -72,6 +72,11 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         is_part = file.part_of(side.source) == file.part_of(statement.name)
         what = "an earlier part of it" if is_part else "a join of this file"
         yield f"{side.source} is {what}: its result {'is a stream' if side.is_result else holds}"
+    for side in statement.sides:
+        if side.queries:
+            yield _why_queried(side)
+    if len(statement.sides) == 1:
+        yield f"{statement.sides[0].source} is the only input, so that the result has its key"
     if statement.keys.is_many_to_many:
         yield from _why_paired(statement, statement.keys.paired)
     first, *others = statement.keys.members
@@ -95,6 +100,14 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
             yield f"{referring} looks up {side.source} {by_key}, at its newest version when the epoch is planned"
         else:
             yield f"{referring} looks up {side.source} {by_key}, as of the row's time"
+
+
+def _why_queried(side: Side) -> str:
+    """Describe the rows of a subquery."""
+    filters = " and ".join(f"`{as_written(query.where)}`" for query in side.queries if query.where is not None)
+    if not filters:
+        return f"{side.alias} has a row for each row of {side.source}, with columns of its own"
+    return f"{side.alias} has the rows of {side.source} that satisfy {filters}; others are absent, on an outer side too"
 
 
 def _why_paired(statement: Statement, pairing: PairingClause) -> Iterator[str]:

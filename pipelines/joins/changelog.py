@@ -38,6 +38,8 @@ from pipelines.language import CHANGELOG_COLUMNS, ResolvedQuery, Semantics
 from pipelines.language.names import PREFIX
 
 UPSERT, TOMBSTONE = "upsert", "tombstone"
+OP = CHANGELOG_COLUMNS[0]
+"""The column that says which of them a row is."""
 
 BACKFILL = "backfill"
 """The cause of a row that a reconciliation adds because the changelog's last row for a key differs from the result."""

@@ -31,6 +31,7 @@ from pipelines.language.names import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLU
 from pipelines.language.statement.definition import (
     How,
     Input,
+    InputQuery,
     Link,
     Output,
     Pairing,
@@ -46,10 +47,10 @@ from pipelines.language.statement.parse import parse
 from pipelines.language.statement.statement import Statement
 
 __all__ = [
-    "CHANGELOG_COLUMNS", "ROW_COLUMNS", "STREAM_COLUMNS", "Changelog", "Condition", "How", "Input", "Join", "Link",
-    "Output", "Pairing", "PipelineFile", "ResolvedQuery", "Semantics", "Source", "Statement", "Step", "Storage",
-    "Stream", "Time", "UnknownJoin", "Watermark", "Window", "Within", "bind", "bind_changelog", "bind_condition",
-    "bind_result", "bind_stream", "changelog_fingerprint", "changelogs", "changelogs_of", "find", "fingerprint",
-    "is_ordered_by_column", "is_stream", "keeps_changelog", "load", "of_struct", "parse", "reading_alike", "reads",
-    "schema", "selected", "statement_of", "stream_misfits",
+    "CHANGELOG_COLUMNS", "ROW_COLUMNS", "STREAM_COLUMNS", "Changelog", "Condition", "How", "Input", "InputQuery",
+    "Join", "Link", "Output", "Pairing", "PipelineFile", "ResolvedQuery", "Semantics", "Source", "Statement", "Step",
+    "Storage", "Stream", "Time", "UnknownJoin", "Watermark", "Window", "Within", "bind", "bind_changelog",
+    "bind_condition", "bind_result", "bind_stream", "changelog_fingerprint", "changelogs", "changelogs_of", "find",
+    "fingerprint", "is_ordered_by_column", "is_stream", "keeps_changelog", "load", "of_struct", "parse",
+    "reading_alike", "reads", "schema", "selected", "statement_of", "stream_misfits",
 ]  # fmt: skip

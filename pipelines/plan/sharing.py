@@ -87,7 +87,7 @@ def explained_reads(file: PipelineFile, names: Sequence[str], name: str) -> Read
     others = {source: [other for other in joins if other != name] for source, joins in shared.items()}
     stores = [aliases] if is_single else separate
     types = " and ".join(dict.fromkeys(step.how for step in statement.steps))
-    end = f"join {name} ({statement.kind}, {types}) -> {name}"
+    end = f"join {name} ({', '.join(filter(None, (statement.kind, types)))}) -> {name}"
     return Reads(
         (*(_line(read, separate) for read in plain), end),
         (*(_line(read, stores, others.get(read.source, ())) for read in reads), end),
@@ -136,8 +136,11 @@ def _named_by(file: PipelineFile, source: str, joins: Sequence[str]) -> frozense
     known = file.sources.get(source)
     names = {*known.key, *known.watermarks, known.order_by or ""} if known is not None else set()
     for statement in (statement_of(file, name) for name in joins):
-        parts = [*statement.select, *(step.on for step in statement.steps), *filter(None, [statement.where])]
-        if any(is_star(item) for item in statement.select):
+        queries = [query for side in statement.sides for query in side.queries]
+        items = [*statement.select, *(item for query in queries for item in query.select)]
+        wheres = filter(None, [statement.where, *(query.where for query in queries)])
+        parts = [*items, *(step.on for step in statement.steps), *wheres]
+        if any(map(is_star, items)):
             return None
         names |= {part.name for item in parts for column in item.find_all(exp.Column) for part in column.parts}
         names |= {*statement.using}

@@ -267,7 +267,7 @@ class JoinExplanation(Facts):
 
     def text(self) -> str:
         """Render as text."""
-        lines = [f"{self.join}: {self.kind}, {self.types()}"]
+        lines = [", ".join(filter(None, (f"{self.join}: {self.kind}", self.types())))]
         lines += _labelled("why", *self.why)
         labels = ("left", "right") if len(self.sources) == 2 else ("input",) * len(self.sources)
         for label, source in zip(labels, self.sources, strict=True):
@@ -283,7 +283,9 @@ class JoinExplanation(Facts):
         return "\n".join([*lines, "  sql", indent(self.sql, "    ")])
 
     def types(self) -> str:
-        """Describe the types of its JOINs."""
+        """Describe the types of its JOINs; a statement of one input has none."""
+        if not self.how:
+            return ""
         if len(self.how) == 1:
             return f"{self.how[0]} join"
         return f"{len(self.sources)} inputs, {' and '.join(dict.fromkeys(self.how))} joins"

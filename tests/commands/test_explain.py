@@ -276,6 +276,29 @@ def test_a_star_says_which_inputs_are_referred_to_and_by_what(star: JoinExplanat
     assert star.text().startswith("j: star, 3 inputs, left and inner joins\n")
 
 
+def test_a_subquery_says_which_rows_it_has_and_a_single_input_that_it_is_one(tmp_path: Path) -> None:
+    late = "WITH w AS (SELECT * FROM status WHERE state > 1) SELECT flight_id AS id, 1 AS x FROM w WHERE at IS NOT NULL"
+    joins = {
+        "named": f"SELECT f.id, s.x FROM flights f LEFT JOIN ({late}) s ON f.id = s.id",
+        "one": "SELECT * FROM (SELECT id, upper(name) AS name FROM flights) f WHERE f.name > 'A'",
+    }
+    file = load(write(tmp_path / "lakejoin.yml", {"flights": "id", "status": "flight_id"}, joins))
+    named, one = (explain(file, name) for name in joins)
+    assert named.why[0] == (
+        "s has the rows of status that satisfy `state > 1` and `NOT at IS NULL`; "
+        "others are absent, on an outer side too"
+    )
+    assert (named.kind, named.sources[1].key) == ("table-table", ("id",))
+    assert (one.kind, one.how, one.key) == ("table", (), ("f.id",))
+    assert one.why == (
+        "f has a row for each row of flights, with columns of its own",
+        "flights is the only input, so that the result has its key",
+    )
+    assert one.sources[0].change == "before WHERE: inserts, updates or deletes the result row of its key"
+    assert one.text().startswith("one: table\n")
+    assert one.plan == ("read flights as f", "join one (table) -> one")
+
+
 def test_a_join_of_many_rows_says_what_matches_and_what_a_change_does(tmp_path: Path) -> None:
     sql = "SELECT c.id, o.nr, o.amount FROM customers c LEFT JOIN orders o ON o.customer = c.id"
     joins = {"all": {"sql": sql, "changelog": True}}

@@ -10,11 +10,13 @@ from pyspark.sql.types import DataType, StructField, StructType
 from lakehouse.values.compare import common_type, plain_schema
 from lakehouse.values.net_changes import key_struct, net
 from lakehouse.values.sqltext import quote
+from pipelines.binding.bound import as_input
 from pipelines.joins.kernel import change_set, null_reference, reference, touched_keys
 from pipelines.joins.pairing import change_set_of_pairs
-from pipelines.language import Link, ResolvedQuery, Source, bind, parse
+from pipelines.language import Input, Link, ResolvedQuery, Source, bind, parse
 from pipelines.language.statement.statement import Produced
 
+from .claims import CHANGE_TYPE
 from .scoped import scoped, scoped_rows, scoped_types, unscoped
 
 NO_KINDS: Mapping[str, str] = {}
@@ -41,7 +43,7 @@ def bound(
 
 def key_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> list[tuple[DataType, ...]]:
     """Give for each input the types in which its key is compared; a reference is of its key's own type."""
-    own = [tuple(schemas[item.source][name].dataType for name in item.key) for item in join.inputs]
+    own = [tuple(schemas[item.source][name].dataType for name in item.source_key) for item in join.inputs]
     if join.pairing is not None:
         return [*own, value_types(join, schemas)]
     members = [own[place] for place in join.members]
@@ -55,12 +57,21 @@ def key_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> list[tu
 def value_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> tuple[DataType, ...]:
     """Give the types of the values of a pairing, which are columns, or structs of a column for `<=>`."""
     assert join.pairing is not None
-    schema = schemas[join.inputs[join.pairing.over].source]
+    over = join.inputs[join.pairing.over]
+    schema = schemas[over.source] if over.query is None else values_of(over, schemas[over.source])
     found = []
     for expression, is_null_safe in zip(join.pairing.values[0], join.pairing.null_safe, strict=True):
         (kind,) = (field.dataType for field in schema if expression.endswith(f".{quote(field.name)}"))
         found.append(StructType([StructField("value", kind)]) if is_null_safe else kind)
     return tuple(found)
+
+
+def values_of(item: Input, schema: StructType) -> StructType:
+    """Give the columns of a subquery that are columns of its source, under its names."""
+    assert item.query is not None
+    named = {quote(item.alias, field.name): field for field in schema}
+    pairs = zip(item.columns, item.query.values, strict=True)
+    return StructType([StructField(name, named[value].dataType) for name, value in pairs if value in named])
 
 
 class Epochs:
@@ -80,7 +91,7 @@ class Epochs:
 
     def changes(self, place: int) -> DataFrame | None:
         item = self.join.inputs[place]
-        feed = self.feeds[item.source]
+        feed = as_input(self.feeds[item.source], item, [CHANGE_TYPE.name])
         kinds = {name: feed.schema[name].dataType for name in item.columns}
         return net(feed, item.key, self.types[place], kinds, may_be_absent=item.may_be_absent)
 
@@ -93,7 +104,7 @@ class Epochs:
     def _referring(self, link: Link, keys: DataFrame) -> DataFrame:
         item = self.join.inputs[link.over]
         same_key = f"{reference(link, self.types[link.input])} = referenced.key"
-        rows = self.tables[item.source].alias(item.alias).where(f"NOT {null_reference(link)}")
+        rows = as_input(self.tables[item.source], item).alias(item.alias).where(f"NOT {null_reference(link)}")
         found = rows.join(keys.alias("referenced"), on=F.expr(same_key), how="left_semi")
         key = F.expr(key_struct(item.key, self.types[link.over])).alias("key")
         return found.select(key)
@@ -104,7 +115,7 @@ class Epochs:
 
     def _rows(self, place: int, keys: Callable[[], DataFrame]) -> DataFrame:
         item = self.join.inputs[place]
-        wanted = self.tables[item.source].select(*map(quote, item.columns))
+        wanted = as_input(self.tables[item.source], item)
         same_key = F.expr(f"{key_struct(item.key, self.types[place], 'source.')} = wanted.key")
         return wanted.alias("source").join(keys().alias("wanted"), on=same_key, how="left_semi")
 

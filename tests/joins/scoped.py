@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 from lakehouse.values.net_changes import null_key
 from lakehouse.values.sqltext import quote, row_struct, struct
 from pipelines.joins.kernel import KeyTypes
-from pipelines.language import Link, Output, Pairing, ResolvedQuery, Step
+from pipelines.language import InputQuery, Link, Output, Pairing, ResolvedQuery, Step
 
 RADIX = 256
 """More than the values of any column of a scope but the first."""
@@ -24,7 +24,12 @@ def scoped(join: ResolvedQuery, scope: Sequence[str]) -> ResolvedQuery:
     """
     shift = len(scope)
     inputs = tuple(
-        replace(item, key=(*scope, *item.key) if item.key else (), columns=(*scope, *item.columns))
+        replace(
+            item,
+            key=(*scope, *item.key) if item.key else (),
+            columns=(*scope, *item.columns),
+            query=item.query and _scoped_query(item.alias, item.query, scope),
+        )
         for item in join.inputs
     )
     steps = tuple(
@@ -53,6 +58,11 @@ def scoped(join: ResolvedQuery, scope: Sequence[str]) -> ResolvedQuery:
         carried=tuple((name, place + shift) for name, place in join.carried),
         pairing=pairing,
     )
+
+
+def _scoped_query(alias: str, query: InputQuery, scope: Sequence[str]) -> InputQuery:
+    values = (*(quote(alias, name) for name in scope), *query.values)
+    return replace(query, key=(*scope, *query.key), columns=(*scope, *query.columns), values=values)
 
 
 def scoped_types(join: ResolvedQuery, types: KeyTypes, scope: Sequence[str]) -> list[tuple[DataType, ...]]:
@@ -87,7 +97,7 @@ def scoped_rows(rows: Mapping[str, DataFrame], join: ResolvedQuery, scope: Seque
     found = dict(rows)
     for item in join.inputs:
         if item.may_be_absent:
-            keyless = null_key(item.key, may_be_absent=True)
+            keyless = null_key(item.source_key, may_be_absent=True)
             columns = {name: F.expr(f"IF({keyless}, NULL, {quote(name)})") for name in scope}
             found[item.source] = rows[item.source].withColumns(columns)
     return found

@@ -40,6 +40,14 @@ class Reference:
     by: Callable[[Any], Row]
 
 
+@dataclass(frozen=True)
+class Through:
+    """What a subquery makes of a row of its table: the values of its columns, or None if the filter is not true."""
+
+    columns: tuple[str, ...]
+    of: Callable[[Any], Row | None]
+
+
 @dataclass(frozen=True, eq=False)
 class Star:
     """
@@ -60,6 +68,8 @@ class Star:
         key_outputs: What the result calls its key.
         references: The foreign keys.
         may_be_absent: Whether parts of a key are None where a row of its table is absent, but never all of them.
+        through: The subqueries among the inputs.
+        declared: The keys of tables in the file that are unique only among the rows that a subquery takes.
     """
 
     name: str
@@ -76,6 +86,8 @@ class Star:
     where: Callable[..., bool] = lambda *joined: True
     references: tuple[Reference, ...] = field(default=())
     may_be_absent: bool = False
+    through: Mapping[int, Through] = field(default_factory=dict)
+    declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,9 +121,18 @@ class Star:
     def key_of(self, name: str, row: Any) -> Row:
         return tuple(getattr(row, column) for column in self.tables[name].key)
 
-    def missing(self, name: str) -> Any:
-        """Give the row of a table that stands for none."""
-        kind = self._kind(name)
+    def input_rows(self, place: int, rows: Sequence[Row]) -> list[Any]:
+        """Name the columns of an input's rows, given the rows of its table."""
+        named, query = self.rows(self.inputs[place], rows), self.through.get(place)
+        if query is None:
+            return named
+        kind = namedtuple("Taken", query.columns)
+        return [kind(*taken) for taken in map(query.of, named) if taken is not None]
+
+    def missing(self, place: int) -> Any:
+        """Give the row of an input that stands for none."""
+        query = self.through.get(place)
+        kind = self._kind(self.inputs[place]) if query is None else namedtuple("Taken", query.columns)
         return kind(*(None for _ in kind._fields))
 
     def _kind(self, name: str) -> Any:
@@ -130,11 +151,12 @@ def first(*values: Any) -> Any:
 
 def oracle(star: Star, how: How, state: Sequence[Sequence[Row]]) -> dict[Row, Row]:
     """Evaluate a join: for each JOIN every pair of rows, then the rows that met nothing."""
-    tables = {name: star.rows(name, rows) for name, rows in zip(star.names, state, strict=True)}
-    joined = [(row,) for row in tables[star.inputs[0]]]
-    for step, (kind, name, on) in enumerate(zip(how, star.inputs[1:], star.on, strict=True), start=1):
-        before = tuple(star.missing(name) for name in star.inputs[:step])
-        joined = list(_join(kind, joined, tables[name], on, before, star.missing(name)))
+    tables = dict(zip(star.names, state, strict=True))
+    inputs = [star.input_rows(place, tables[name]) for place, name in enumerate(star.inputs)]
+    joined = [(row,) for row in inputs[0]]
+    for step, (kind, on) in enumerate(zip(how, star.on, strict=True), start=1):
+        before = tuple(map(star.missing, range(step)))
+        joined = list(_join(kind, joined, inputs[step], on, before, star.missing(step)))
     result: dict[Row, Row] = {}
     for rows in joined:
         if star.where(*rows):

@@ -16,6 +16,7 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from pipelines.binding.bound import as_input
 from pipelines.joins.meaning import meaning
 
 from . import claims
@@ -88,12 +89,13 @@ def compute(spark: SparkSession, star: Star, how: How, number: int = HISTORIES, 
         return {name: literal(spark, data[name], schema) for name, schema in schemas.items()}
 
     schemas = dict(zip(star.names, star.schemas, strict=True))
-    join = bound(star.statement(how), dict(zip(star.names, star.keys, strict=True)), schemas, results=star.results)
+    keys = dict(zip(star.names, star.keys, strict=True)) | star.declared
+    join = bound(star.statement(how), keys, schemas, results=star.results)
     assert sorted(join.key) == sorted(star.key_outputs)
     assert (join.pairing is not None or join.has_absent_keys) == star.may_be_absent
     states = frames(rows)
     changed = change_sets(join, key_types(join, schemas), frames(feeds, CHANGE_TYPE), states, SCOPE)
-    meant = meaning([states[item.source] for item in join.inputs], join, SCOPE)
+    meant = meaning([as_input(states[item.source], item, SCOPE) for item in join.inputs], join, SCOPE)
     return Computed(histories, changes_of(star, changed.collect()), meanings_of(star, meant.collect()))
 
 

@@ -135,8 +135,9 @@ class Lookups:
 
     def _look_up(self) -> "_LookedUp":
         bound, sources = self._bound, self._sources
-        for source, changes in sources.twice.items():
-            refuse_keys(source, sources.key_of(source), duplicates_in_changes(changes))
+        for place, changes in sources.twice.items():
+            item = self._bound.join.inputs[place]
+            refuse_keys(item.source, item.key, duplicates_in_changes(changes))
         whole, new_rows = self._new_rows.frame, self._new_rows.frame.drop(HAS_VALUE)
         if self._scratch.via_driver or not all(sources.is_met_whole(link.input) for link in bound.join.links):
             whole = new_rows = sources.looked_up.materialize("new_rows", new_rows)

@@ -34,19 +34,14 @@ class StreamSources:
         self._clocks = epoch.plan.stream.clocks
         self._feeds = SourceFeeds(workspace, epoch, scratch, "commit by commit")
         self._reader = CommitReader(self._feeds, row_by_row=True)
-        changed = [source for source in self._bound.join.sources if self._has_changes(source)]
-        read = read_changes(self._bound.join.name, changed, self._reader.of_each_commit)
+        read = read_changes(self._bound, filter(self._has_changes, self._bound.join.feeds), self._reader.of_each_commit)
         # The keys are known before a table is read, and its other rows need not be checked.
         self.looked_up = EpochSources(self._feeds, read, copies_tables=False)
-        self.twice = {source: each.twice for source, each in read.items() if each.twice is not None}
+        self.twice = {place: each.twice for place, each in read.items() if each.twice is not None}
         self.newest_time: dict[str, int] = {}
         self.behind_cut = 0
-        commits = {source: each.commits for source, each in read.items() if each.commits is not None}
-        self._commits = {source: self._ordered(source, each) for source, each in commits.items()}
-
-    def key_of(self, source: str) -> tuple[str, ...]:
-        """Return the key columns of a source."""
-        return self._feeds.input_of(source).key
+        commits = {place: each.commits for place, each in read.items() if each.commits is not None}
+        self._commits = {self._feeds.source(place): self._ordered(place, each) for place, each in commits.items()}
 
     def versions(self, link: Link, rows: DataFrame) -> DataFrame:
         """Return the versions of a table's rows that rows of the stream may meet."""
@@ -85,18 +80,20 @@ class StreamSources:
             self._feeds.scratch.via_driver or (changed is not None and changed <= limits.ROWS_ON_DRIVER)
         )
 
-    def _has_changes(self, source: str) -> bool:
+    def _has_changes(self, place: int) -> bool:
         assert self._bound.stream is not None
+        source = self._feeds.source(place)
         known = self._workspace.file.sources.get(source)
         is_unchanging = source == self._bound.stream.source or (known is not None and known.kind == "global_table")
-        return self._plan.strategy == "incremental" and not is_unchanging and self._reader.has_changes(source)
+        return self._plan.strategy == "incremental" and not is_unchanging and self._reader.has_changes(place)
 
-    def _ordered(self, source: str, commits: DataFrame) -> DataFrame:
+    def _ordered(self, place: int, commits: DataFrame) -> DataFrame:
         """Compute the position of each change of a table in time, and record the greatest one."""
+        source = self._feeds.source(place)
         column = self._bound.times.get(source)
         time = "unix_micros(at)"
         if column is not None:
-            data_type = self._feeds.table(source).schema[column].dataType
+            data_type = self._feeds.table(place).schema[column].dataType
             own = "ord" if self._reader.is_row_by_row(source) else f"coalesce(new.{quote(column)}, old.{quote(column)})"
             time = as_time(own, data_type)
         else:
@@ -115,7 +112,7 @@ class StreamSources:
             F.count(F.expr(f"IF(position <= {cut}, 1, NULL)")).alias("behind_cut"),
             F.count(F.expr(f"IF({own} IS NULL, 1, NULL)")).alias("untimed"),
         )
-        kept = self._feeds.keep(source, "ordered", changes)
+        kept = self._feeds.keep(place, "ordered", changes)
         refuse_untimed(source, column, seen.get["untimed"])
         if seen.get["latest"] is not None:
             self.newest_time[source] = seen.get["latest"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -11,13 +12,13 @@ from lakehouse.tables.table import Table, read
 from lakehouse.values.compare import type_sql
 from lakehouse.values.net_changes import as_feed, key_struct, net
 from lakehouse.values.sqltext import numbered
-from pipelines.binding.bound import BoundJoin
+from pipelines.binding.bound import BoundJoin, as_logged_input
 from pipelines.binding.sources import bind_ktable
 from pipelines.binding.workspace import Rows
 from pipelines.epochs.sources.feeds import NOTHING_READ, Changes, SourceFeeds
 from pipelines.epochs.sources.lookups import pruning_of
 from pipelines.epochs.sources.reading import EpochSources
-from pipelines.joins.changelog import logged_changes
+from pipelines.joins.changelog import OP, TOMBSTONE, logged_changes
 from pipelines.joins.ktable import accepted, candidates
 from pipelines.joins.timeline import placed, positions
 from pipelines.language import Link
@@ -37,74 +38,78 @@ class CommitReader:
         self._feeds, self._workspace, self._bound = feeds, feeds.workspace, feeds.bound
         self._row_by_row = row_by_row
 
-    def has_changes(self, source: str) -> bool:
-        """Return whether a source changed; its changelog may have rows although its result has no net change."""
-        log = self._bound.logs.get(source)
-        return self._feeds.has_changes(source) or (
-            log is not None and self._feeds.ranges[log.address.label].has_changes
-        )
+    def has_changes(self, place: int) -> bool:
+        """Return whether an input changed; its changelog may have rows although its result has no net change."""
+        log = self._log(place)
+        return self._feeds.has_changes(place) or (log is not None and self._feeds.ranges[log.address.label].has_changes)
+
+    def _log(self, place: int) -> Table | None:
+        return self._bound.logs.get(self._feeds.source(place))
 
     def is_row_by_row(self, source: str) -> bool:
         """Return whether each row of a source is a change of its own."""
         known = self._workspace.file.sources.get(source)
         return self._row_by_row and known is not None and known.kind == "changelog"
 
-    def with_net(self, source: str) -> Changes:
-        """Read the changes of each commit of a source, and net them over the whole epoch."""
-        commits = self._one_by_one(source)
-        if not self._feeds.has_changes(source):
+    def with_net(self, place: int) -> Changes:
+        """Read the changes of each commit of an input, and net them over the whole epoch."""
+        commits = self._one_by_one(place)
+        if not self._feeds.has_changes(place):
             return Changes(counts=NOTHING_READ, commits=commits)
-        feed, seen = self._feeds.read(source)
+        feed, seen = self._feeds.read(place)
         twice = None
         if commits is None:
-            commits, twice = self._each_commit(source, feed)
+            commits, twice = self._each_commit(place, feed)
             feed = as_feed(commits)
-        changes, twice_in_all = self._feeds.net(source, feed)
+        changes, twice_in_all = self._feeds.net(place, feed)
         twice = twice if twice_in_all is None else twice_in_all
-        return Changes(counts=self._feeds.counted(source, seen), net=changes, commits=commits, twice=twice)
+        return Changes(counts=self._feeds.counted(place, seen), net=changes, commits=commits, twice=twice)
 
-    def of_each_commit(self, source: str) -> Changes:
-        """Read the changes of each commit of a source alone."""
-        if source in self._bound.logs or self.is_row_by_row(source):
-            return Changes(counts=NOTHING_READ, commits=self._one_by_one(source))
-        feed, seen = self._feeds.read(source)
-        commits, twice = self._each_commit(source, feed)
-        return Changes(counts=self._feeds.counted(source, seen), commits=commits, twice=twice)
+    def of_each_commit(self, place: int) -> Changes:
+        """Read the changes of each commit of an input alone."""
+        if self._log(place) is not None or self.is_row_by_row(self._feeds.source(place)):
+            return Changes(counts=NOTHING_READ, commits=self._one_by_one(place))
+        feed, seen = self._feeds.read(place)
+        commits, twice = self._each_commit(place, feed)
+        return Changes(counts=self._feeds.counted(place, seen), commits=commits, twice=twice)
 
-    def _one_by_one(self, source: str) -> DataFrame | None:
-        """Return the changes of a source one by one, if it is another join or read row by row."""
-        log = self._bound.logs.get(source)
+    def _one_by_one(self, place: int) -> DataFrame | None:
+        """Return the changes of an input one by one, if it is another join or read row by row."""
+        log = self._log(place)
         if log is not None:
-            return self._feeds.keep(source, "commits", self._logged(source, log))
-        raw = self._raw_changes(source) if self.is_row_by_row(source) else None
-        return None if raw is None else self._feeds.keep(source, "commits", raw)
+            return self._feeds.keep(place, "commits", self._logged(place, log))
+        raw = self._raw_changes(place) if self.is_row_by_row(self._feeds.source(place)) else None
+        return None if raw is None else self._feeds.keep(place, "commits", raw)
 
-    def _each_commit(self, source: str, feed: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+    def _each_commit(self, place: int, feed: DataFrame) -> tuple[DataFrame, DataFrame | None]:
         """Net each commit of a feed by itself; return the changes, and those of repeated keys."""
-        columns, item = self._feeds.columns(source), self._feeds.input_of(source)
+        columns, item = self._feeds.columns(place), self._feeds.input_of(place)
         types, scope = [columns[name] for name in item.key], ["_commit_version", "_commit_timestamp"]
         each = net(feed, item.key, types, columns, scope, may_be_absent=item.may_be_absent)
         each = each.withColumnsRenamed({"_commit_version": "version", "_commit_timestamp": "at"})
         made = Observation()
-        kept = self._feeds.keep(source, "commits", each.observe(made, F.max("copies").alias("copies")))
+        kept = self._feeds.keep(place, "commits", each.observe(made, F.max("copies").alias("copies")))
         return kept, kept.where("copies > 1") if (made.get["copies"] or 0) > 1 else None
 
-    def _logged(self, source: str, log: Table) -> DataFrame:
+    def _logged(self, place: int, log: Table) -> DataFrame:
         """Return the changes in another join's changelog, each with the row that it replaced."""
-        columns, key = self._feeds.columns(source), self._feeds.input_of(source).key
-        held = self._workspace.ledger.of(source)
+        columns, item = self._feeds.columns(place), self._feeds.input_of(place)
+        held = self._workspace.ledger.of(item.source)
         epoch = held.epoch_of_changelog(self._feeds.ranges[log.address.label].from_version)
-        rows = read(self._workspace.spark, log.address, log.version)
-        fresh = self._feeds.keep(source, "logged", rows.where(F.col("_epoch") > epoch))
-        types = [columns[name] for name in key]
-        keys = fresh.select(F.expr(key_struct(key, types)).alias("key")).distinct()
-        predicate = pruning_of(self._bound, keys, self._bound.join.places(source)[0]).predicate(key)
+        rows = as_logged_input(read(self._workspace.spark, log.address, log.version), item, OP, TOMBSTONE)
+        fresh = self._feeds.keep(place, "logged", rows.where(F.col("_epoch") > epoch))
+        types = [columns[name] for name in item.key]
+        keys = fresh.select(F.expr(key_struct(item.key, types)).alias("key")).distinct()
+        predicate = pruning_of(self._bound, keys, place).predicate(item.key)
         before = rows.where(F.col("_epoch") <= epoch)
-        return logged_changes(fresh, before if predicate is None else before.where(predicate), key, columns)
+        before = before if predicate is None else before.where(predicate)
+        changes = logged_changes(fresh, before, item.key, columns)
+        return changes if item.query is None else changes.where("old IS NOT NULL OR new IS NOT NULL")
 
-    def _raw_changes(self, source: str) -> DataFrame | None:
+    def _raw_changes(self, place: int) -> DataFrame | None:
         """Return the changes of a changelog source row by row, as Kafka Streams sees them, not netted by its KTable."""
-        versions, table = self._feeds.ranges[source], self._feeds.table(source)
+        source = self._feeds.source(place)
+        versions, table = self._feeds.ranges[source], self._feeds.table(place)
         ktable = bind_ktable(self._workspace, source)
         history = self._workspace.ledger.of(source)
         after, to = (history.read_up_to(version) for version in (versions.from_version, versions.to_version))
@@ -118,8 +123,8 @@ class CommitReader:
         held = replace(table, where="", schema=ktable.columns)
         feed = self._inspected_feed(held, versions.read_after, versions.to_version, list(kinds), "netted")
         changes = net(feed, ktable.spec.key, [kinds[name] for name in ktable.spec.key], kinds)
-        found = accepted(candidate_rows, changes, list(self._feeds.columns(source)))
-        places = [ktable.spec.key.index(name) for name in self._feeds.input_of(source).key]
+        found = accepted(candidate_rows, changes, list(self._feeds.columns(place)))
+        places = [ktable.spec.key.index(name) for name in self._feeds.input_of(place).key]
         return found.withColumn("key", F.expr(numbered(f"key.k{place}" for place in places)))
 
     def _was_reconciled(self, history: JoinHistory, versions: SourceRange) -> bool:
@@ -134,13 +139,21 @@ class CommitReader:
         return self._workspace.feeds.read("", table, after, to, columns, rows)
 
 
-def in_order_of_time(sources: EpochSources, bound: BoundJoin, read: Mapping[str, Changes]) -> "Commits | None":
-    """Return the commits of all sources in one order; None if no source changed."""
-    commits = {source: changes.commits for source, changes in read.items() if changes.commits is not None}
+def in_order_of_time(sources: EpochSources, bound: BoundJoin, read: Mapping[int, Changes]) -> "Commits | None":
+    """Return the commits of all sources in one order; None if no input changed."""
+    commits = {place: changes.commits for place, changes in read.items() if changes.commits is not None}
     if not commits:
         return None
-    changed = {bound.join.sources.index(source): each for source, each in commits.items()}
+    of_sources: dict[int, list[DataFrame]] = {}
+    for place, each in commits.items():  # inputs with the same source change by the same commits
+        of_sources.setdefault(source_number(bound, place), []).append(each.select("version", "at"))
+    changed = {number: reduce(DataFrame.unionAll, parts) for number, parts in of_sources.items()}
     return Commits(sources, bound, commits, sources.materialize("order", positions(changed)))
+
+
+def source_number(bound: BoundJoin, place: int) -> int:
+    """Return the number of the source of an input, in the order of FROM."""
+    return bound.join.sources.index(bound.join.inputs[place].source)
 
 
 class Commits:
@@ -148,12 +161,12 @@ class Commits:
     The sources of one epoch commit by commit, for a timeline.
 
     Args:
-        commits: The changes of each commit, by source.
+        commits: The changes of each commit, by the input whose feed has them.
         order: The commits in their order, as `positions` returns them.
     """
 
     def __init__(
-        self, sources: EpochSources, bound: BoundJoin, commits: Mapping[str, DataFrame], order: DataFrame
+        self, sources: EpochSources, bound: BoundJoin, commits: Mapping[int, DataFrame], order: DataFrame
     ) -> None:
         self._sources = sources
         self._commits = commits
@@ -163,10 +176,10 @@ class Commits:
 
     def changes(self, place: int) -> DataFrame | None:
         """Return the changes of each commit of an input: `key`, `position`, `old`, `new`; None if it has none."""
-        source = self._bound.join.inputs[place].source
-        if source not in self._commits:
+        feed = self._bound.join.feed_of(place)
+        if feed not in self._commits:
             return None
-        changes = placed(self._commits[source], self.order, self._bound.join.sources.index(source))
+        changes = placed(self._commits[feed], self.order, source_number(self._bound, place))
         return changes.select(key_at(self._bound, place), "position", "old", "new")
 
     def changed_keys(self, place: int) -> DataFrame | None:
@@ -194,7 +207,7 @@ class Commits:
 def key_at(bound: BoundJoin, place: int) -> Column:
     """Return the key of a change in the types of an input, cast from `key`: a change without effect holds no row."""
     join, item = bound.join, bound.join.inputs[place]
-    named = join.inputs[join.places(item.source)[0]].key
+    named = join.inputs[join.feed_of(place)].key
     kinds = zip(item.key, bound.types[place], strict=True)
     parts = (f"CAST(key.k{named.index(name)} AS {type_sql(kind)})" for name, kind in kinds)
     return F.expr(numbered(parts)).alias("key")

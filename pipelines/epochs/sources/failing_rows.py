@@ -14,11 +14,12 @@ from sqlglot.errors import SqlglotError
 from lakehouse.errors.conditions import failed_expression, is_about_a_row, value_error
 from lakehouse.errors.errors import PastRowFailed, Remedy, RowFailed
 from lakehouse.session.session import settings
+from lakehouse.tables.table import read_rows
 from lakehouse.values.sqltext import quote, struct
 from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.meaning import meaning
-from pipelines.language import Output
+from pipelines.language import Input, Output
 
 EXAMPLES = 3
 """The number of rows that a message shows."""
@@ -90,11 +91,14 @@ def _search(workspace: Workspace, bound: BoundJoin, expression: str) -> tuple[st
         return "", []
     raises = f"({_checked(tree)}) IS NULL AND " + " AND ".join(f"{column.sql('spark')} IS NOT NULL" for column in used)
     where = ", ".join(dict.fromkeys(bound.table(place).address.label for place in places))
-    columns = [(inputs[place].alias, name) for place in places for name in _key(bound, place)]
+    is_of_query = _is_of_query(inputs[places[0]], expression)
+    keys = {place: inputs[place].source_key if is_of_query else _key(bound, place) for place in places}
+    columns = [(inputs[place].alias, name) for place, key in keys.items() for name in key]
     shown = {f"{alias}.{name}": quote(alias, name) for alias, name in columns}
     try:
         with settings(workspace.spark, WITHOUT_ERRORS):
-            rows = _rows(workspace, bound, places, raises, shown).orderBy("shown").limit(EXAMPLES).collect()
+            found = _source_rows if is_of_query else _rows
+            rows = found(workspace, bound, places, raises, shown).orderBy("shown").limit(EXAMPLES).collect()
     except PySparkException:  # the error that is looked into must not be hidden by another one
         return "", []
     return where, [", ".join(f"{name} = {value}" for name, value in row[0].asDict().items()) for row in rows]
@@ -111,6 +115,21 @@ def _rows(
         return met.select(F.expr(struct(shown)).alias("shown"))
     outputs = (Output("shown", struct(shown)), Output("raises", raises))
     return meaning(tables, replace(bound.join, outputs=outputs, where=None)).where("raises").select("shown")
+
+
+def _is_of_query(item: Input, expression: str) -> bool:
+    """Return whether an expression is one of the subquery that an input is, over columns of its source."""
+    parts = () if item.query is None else (*item.query.values, item.query.where or "")
+    return any(expression in part for part in parts)
+
+
+def _source_rows(
+    workspace: Workspace, bound: BoundJoin, places: Sequence[int], raises: str, shown: dict[str, str]
+) -> DataFrame:
+    """Return the values to show of the rows of a source that meet a condition; the place is that of a subquery."""
+    table, item = bound.table(places[0]), bound.join.inputs[places[0]]
+    rows = read_rows(workspace.spark, table, table.version).alias(item.alias)
+    return rows.where(raises).select(F.expr(struct(shown)).alias("shown"))
 
 
 def _key(bound: BoundJoin, place: int) -> Sequence[str]:

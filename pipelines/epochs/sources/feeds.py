@@ -11,9 +11,9 @@ from pyspark.sql.types import DataType
 from lakehouse.errors.conditions import reading
 from lakehouse.errors.errors import FeedUnavailable, Remedy
 from lakehouse.feed.feed import distortion
-from lakehouse.tables.table import Table
+from lakehouse.tables.table import FEED_COLUMNS, Table
 from lakehouse.values.net_changes import net, null_key
-from pipelines.binding.bound import BoundJoin
+from pipelines.binding.bound import BoundJoin, as_input, rows_of
 from pipelines.binding.workspace import Rows, Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.scratch import Scratch
@@ -26,7 +26,7 @@ NOTHING_READ = {"read": 0, "null_keys": 0}
 @dataclass(frozen=True, kw_only=True)
 class Changes:
     """
-    The changes of one source in an epoch.
+    The changes of an input in an epoch.
 
     Args:
         counts: read (feed rows) and null_keys (feed rows without a key).
@@ -50,32 +50,48 @@ class SourceFeeds:
         self.ranges = {versions.name: versions for versions in epoch.plan.sources}
         self._rows = rows
 
-    def has_changes(self, source: str) -> bool:
-        """Return whether the feed of a source has something to read."""
-        return self.ranges[source].has_changes
+    def source(self, place: int) -> str:
+        """Return the name of the source that an input reads."""
+        return self.input_of(place).source
 
-    def columns(self, source: str) -> dict[str, DataType]:
-        """Return the columns of a source that the join uses, with their types."""
-        return {name: self.table(source).schema[name].dataType for name in self.bound.used(source)}
+    def has_changes(self, place: int) -> bool:
+        """Return whether the feed of the source of an input has something to read."""
+        return self.ranges[self.source(place)].has_changes
 
-    def input_of(self, source: str) -> Input:
-        """Return the first input that reads a source."""
-        return self.bound.join.inputs[self.bound.join.places(source)[0]]
+    def columns(self, place: int) -> dict[str, DataType]:
+        """Return the columns of an input whose changes count, with their types: those that the join uses."""
+        item = self.input_of(place)
+        if item.query is None:
+            return self._columns_of_source(place)
+        schema = rows_of(self.workspace, item, self.table(place), self.table(place).version).schema
+        return {name: schema[name].dataType for name in item.columns}
 
-    def table(self, source: str) -> Table:
-        """Return the pinned table of a source."""
-        return self.bound.sources[self.bound.join.sources.index(source)]
+    def _columns_of_source(self, place: int) -> dict[str, DataType]:
+        return {name: self.table(place).schema[name].dataType for name in self.bound.used_by_feed(place)}
 
-    def keep(self, source: str, name: str, frame: DataFrame) -> DataFrame:
-        """Keep rows of a source under a name, and return them from where they are."""
-        return self.scratch.keep(f"{name}_{self.bound.join.sources.index(source)}", frame)
+    def input_of(self, place: int) -> Input:
+        """Return an input."""
+        return self.bound.join.inputs[place]
 
-    def read(self, source: str) -> tuple[DataFrame, Observation]:
-        """Return the feed of a source, with an observation that counts its rows for `counted`."""
-        table, versions, item = self.table(source), self.ranges[source], self.input_of(source)
-        columns, keyless = self.columns(source), null_key(item.key, may_be_absent=item.may_be_absent)
+    def table(self, place: int) -> Table:
+        """Return the pinned table of an input."""
+        return self.bound.table(place)
+
+    def keep(self, place: int, name: str, frame: DataFrame) -> DataFrame:
+        """Keep rows of an input under a name, and return them from where they are."""
+        return self.scratch.keep(f"{name}_{place}", frame)
+
+    def read(self, place: int) -> tuple[DataFrame, Observation]:
+        """
+        Return the feed of an input, and an observation that counts the rows of its source's feed for `counted`.
+
+        An image that the filter of the input does not take is absent from it.
+        """
+        table, item = self.table(place), self.input_of(place)
+        versions = self.ranges[item.source]
+        columns, keyless = self._columns_of_source(place), null_key(item.source_key, may_be_absent=item.may_be_absent)
         after, to = versions.read_after, versions.to_version
-        feed = self.workspace.feeds.read(source, table, after, to, list(columns), self._rows)
+        feed = self.workspace.feeds.read(item.source, table, after, to, list(columns), self._rows)
         seen = Observation()
         feed = feed.observe(
             seen,
@@ -85,9 +101,9 @@ class SourceFeeds:
             F.count_if(F.expr("_change_type = 'update_preimage'")).alias("before_updates"),
             F.count_if(F.expr("_change_type = 'update_postimage'")).alias("after_updates"),
         )
-        return feed, seen
+        return feed if item.query is None else as_input(feed, item, FEED_COLUMNS), seen
 
-    def counted(self, source: str, seen: Observation) -> Mapping[str, int]:
+    def counted(self, place: int, seen: Observation) -> Mapping[str, int]:
         """
         Return the counts read and null_keys of a feed whose rows have been evaluated.
 
@@ -96,6 +112,7 @@ class SourceFeeds:
             FeedUnavailable: The feed lacks rows as they were before updates.
         """
         counts: dict[str, int] = dict(seen.get)
+        source, table = self.source(place), self.table(place)
         versions = self.ranges[source]
         number, before, after = (counts.pop(name) for name in ("distorted", "before_updates", "after_updates"))
         if before != after:
@@ -107,34 +124,34 @@ class SourceFeeds:
                 f"to {versions.to_version}",
                 hint=Remedy("{reconcile}"),
             )
-        self.workspace.feeds.refuse_distorted(self.table(source), versions.read_after, versions.to_version, number)
+        self.workspace.feeds.refuse_distorted(table, versions.read_after, versions.to_version, number)
         return counts
 
-    def net(self, source: str, rows: DataFrame) -> tuple[DataFrame | None, DataFrame | None]:
+    def net(self, place: int, rows: DataFrame) -> tuple[DataFrame | None, DataFrame | None]:
         """Net rows of a feed; return the changes, and those of repeated keys, as in `Changes`."""
-        columns, item, made = self.columns(source), self.input_of(source), Observation()
+        columns, item, made = self.columns(place), self.input_of(place), Observation()
         types = [columns[name] for name in item.key]
         changes = net(rows, item.key, types, columns, may_be_absent=item.may_be_absent)
         changes = changes.observe(made, F.count(F.lit(1)).alias("changes"), F.max("copies").alias("copies"))
-        kept = self.keep(source, "changes", changes)
+        kept = self.keep(place, "changes", changes)
         twice = kept.where("copies > 1") if (made.get["copies"] or 0) > 1 else None
         return kept if made.get["changes"] else None, twice
 
 
-def net_changes(feeds: SourceFeeds, source: str) -> Changes:
-    """Net the feed of a source over the whole epoch."""
-    feed, seen = feeds.read(source)
-    changes, twice = feeds.net(source, feed)
-    return Changes(counts=feeds.counted(source, seen), net=changes, twice=twice)
+def net_changes(feeds: SourceFeeds, place: int) -> Changes:
+    """Net the feed of an input over the whole epoch."""
+    feed, seen = feeds.read(place)
+    changes, twice = feeds.net(place, feed)
+    return Changes(counts=feeds.counted(place, seen), net=changes, twice=twice)
 
 
-def read_changes(join: str, sources: Iterable[str], read: Callable[[str], Changes]) -> dict[str, Changes]:
-    """Read the changes of sources in parallel, with errors that name the source."""
+def read_changes(bound: BoundJoin, places: Iterable[int], read: Callable[[int], Changes]) -> dict[int, Changes]:
+    """Read the changes of inputs in parallel, with errors that name the source."""
 
-    def read_one(source: str) -> Changes:
-        with reading(join, source):
-            return read(source)
+    def read_one(place: int) -> Changes:
+        with reading(bound.join.name, bound.join.inputs[place].source):
+            return read(place)
 
-    names = list(sources)
+    each = list(places)
     with ThreadPoolExecutor() as executor:
-        return dict(zip(names, executor.map(read_one, names), strict=True))
+        return dict(zip(each, executor.map(read_one, each), strict=True))

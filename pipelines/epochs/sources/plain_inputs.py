@@ -2,12 +2,13 @@
 
 from pyspark.sql.types import MapType
 
-from expectations.gate import PlainStatement
+from expectations.gate import PlainQuery, PlainStatement
 from lakehouse.values.compare import contains
+from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.language import ResolvedQuery
+from pipelines.language import Input, ResolvedQuery
 
 
 def statement_of(join: ResolvedQuery) -> PlainStatement:
@@ -18,6 +19,13 @@ def statement_of(join: ResolvedQuery) -> PlainStatement:
         join.where,
         tuple((output.name, output.expression) for output in join.outputs),
     )
+
+
+def query_of(item: Input) -> PlainQuery:
+    """Return an input as a plain query over its source."""
+    plain = [quote(item.alias, name) for name in item.columns]
+    values, where = (plain, None) if item.query is None else (item.query.values, item.query.where)
+    return PlainQuery(item.alias, tuple(zip(item.columns, values, strict=True)), where)
 
 
 def inspect_maps(workspace: Workspace, epoch: Epoch[BoundJoin]) -> None:

@@ -20,11 +20,11 @@ class EpochSources:
     The sources of one epoch, as `kernel.Sources`.
 
     Args:
-        read: The changes of each source that has some.
+        read: The changes of the inputs whose feeds are read, `ResolvedQuery.feeds`, as far as they have some.
         copies_tables: Whether small tables to which others refer may be copied whole instead of looked up by key.
     """
 
-    def __init__(self, feeds: SourceFeeds, read: Mapping[str, Changes], *, copies_tables: bool = True) -> None:
+    def __init__(self, feeds: SourceFeeds, read: Mapping[int, Changes], *, copies_tables: bool = True) -> None:
         self._bound, self._scratch, self._read = feeds.bound, feeds.scratch, read
         self._lookups = LookUps(feeds.workspace, feeds.bound, via_driver=feeds.scratch.via_driver, copies=copies_tables)
         self._unchecked: list[tuple[int, DataFrame]] = []
@@ -36,7 +36,8 @@ class EpochSources:
         files = {
             file for each in found for file in (*each.files, *(f for scan in each.scans for f in scan.inputFiles()))
         }
-        seen = {name: sum(changes.counts[name] for changes in self._read.values()) for name in ("read", "null_keys")}
+        by_source = {self._bound.join.inputs[place].source: changes.counts for place, changes in self._read.items()}
+        seen = {name: sum(counts[name] for counts in by_source.values()) for name in ("read", "null_keys")}
         return {**seen, "looked_up": sum(each.number for each in found), "files": len(files)}
 
     @property
@@ -51,8 +52,8 @@ class EpochSources:
 
     def changes(self, place: int) -> DataFrame | None:
         """Return the net changes of an input: `key`, `old`, `new`; None if it has none."""
-        item = self._bound.join.inputs[place]
-        changes = self._read[item.source].net if item.source in self._read else None
+        item, read = self._bound.join.inputs[place], self._read.get(self._bound.join.feed_of(place))
+        changes = None if read is None else read.net
         if changes is None:
             return None
         key = key_struct(item.key, self._bound.types[place], "IF(new IS NULL, old, new).")
@@ -106,5 +107,5 @@ def check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
             parts = [F.col(f"key.k{part}").cast("string") for part in range(len(bound.types[place]))]
             twice = found.where("copies > 1").select(F.array(*parts), "copies").limit(EXAMPLES)
             examples = [Duplicate(key, f"{copies} rows") for key, copies in twice.collect()]
-            refuse_keys(bound.table(place).address.label, bound.join.inputs[place].key, examples)
+            refuse_keys(bound.table(place).address.label, bound.join.inputs[place].source_key, examples)
     return looked_up

@@ -119,20 +119,20 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], shape: Shape, scratch
     return {**none, **counts, **staged, "touched": touched, "unchanged": touched - changed}
 
 
-def _read(feeds: SourceFeeds) -> dict[str, Changes]:
-    """Read the changes of the sources that have some; those of each commit, too, for a changelog."""
+def _read(feeds: SourceFeeds) -> dict[int, Changes]:
+    """Read the changes of the inputs that have some; those of each commit, too, for a changelog."""
     bound = feeds.bound
     if bound.changelog is None:
-        changed = filter(feeds.has_changes, bound.join.sources)
-        read = read_changes(bound.join.name, changed, partial(net_changes, feeds))
+        read = read_changes(bound, filter(feeds.has_changes, bound.join.feeds), partial(net_changes, feeds))
     else:
         reader = CommitReader(feeds, row_by_row=bound.semantics != "strict")
-        read = read_changes(bound.join.name, filter(reader.has_changes, bound.join.sources), reader.with_net)
-    for source, changes in read.items():
+        read = read_changes(bound, filter(reader.has_changes, bound.join.feeds), reader.with_net)
+    for place, changes in read.items():
         if changes.twice is not None:
             then_backfill = f"{REMOVE}; then run `lakejoin backfill --select {bound.join.name}` to continue"
             hint = REMOVE if bound.changelog is None else then_backfill
-            refuse_keys(source, feeds.input_of(source).key, duplicates_in_changes(changes.twice), hint)
+            item = feeds.input_of(place)
+            refuse_keys(item.source, item.source_key, duplicates_in_changes(changes.twice), hint)
     return read
 
 

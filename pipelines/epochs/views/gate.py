@@ -8,12 +8,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from expectations.gate import GateSources, InputTable, Reference
+from lakehouse.tables.table import read_rows
 from lakehouse.values.net_changes import key_struct, null_key
 from lakehouse.values.sqltext import row_struct
-from pipelines.binding.bound import BoundJoin, rows_of
+from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.sources.plain_inputs import statement_of
+from pipelines.epochs.sources.plain_inputs import query_of, statement_of
 
 
 def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> GateSources:
@@ -23,7 +24,7 @@ def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> GateSources:
     inputs = []
     for place, item in enumerate(join.inputs):
         table = bound.table(place)
-        rows = rows_of(workspace, item, table, table.version)
+        rows = query_of(item).over(read_rows(workspace.spark, table, table.version))
         changed = _changed(workspace, epoch, place)
         old = None if changed is None else partial(_old_rows, workspace, epoch, place)
         inputs.append(InputTable(rows, item.key, bound.types[place], changed, table.size, item.may_be_absent, old))
@@ -48,18 +49,21 @@ def _changed(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataF
     (versions,) = (part for part in plan.sources if part.name == item.source)
     if plan.strategy != "incremental" or not versions.has_changes:
         return None
-    feed = workspace.feeds.read(item.source, table, versions.read_after, versions.to_version, item.key)
-    changed = feed.where(f"NOT {null_key(item.key, may_be_absent=item.may_be_absent)}")
-    return changed.select(F.expr(key_struct(item.key, bound.types[place])).alias("key")).distinct()
+    key = item.source_key  # whether the filter takes a row, which its images may differ in, does not matter here
+    feed = workspace.feeds.read(item.source, table, versions.read_after, versions.to_version, key)
+    changed = feed.where(f"NOT {null_key(key, may_be_absent=item.may_be_absent)}")
+    return changed.select(F.expr(key_struct(key, bound.types[place])).alias("key")).distinct()
 
 
 def _old_rows(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataFrame:
     """Read the rows of an input that changed in an epoch as they were before it: the first images of their keys."""
     bound, item = epoch.bound, epoch.bound.join.inputs[place]
     (versions,) = (part for part in epoch.plan.sources if part.name == item.source)
-    feed = workspace.feeds.read(item.source, bound.table(place), versions.read_after, versions.to_version, item.columns)
+    names = item.source_columns
+    feed = workspace.feeds.read(item.source, bound.table(place), versions.read_after, versions.to_version, names)
     is_old = "_change_type IN ('delete', 'update_preimage')"
-    first = feed.where(f"NOT {null_key(item.key, may_be_absent=item.may_be_absent)}")
+    images = query_of(item).over(feed, "_change_type", "_commit_version")
+    first = images.where(f"NOT {null_key(item.key, may_be_absent=item.may_be_absent)}")
     first = first.groupBy(F.expr(key_struct(item.key, bound.types[place]))).agg(
         F.expr(f"min_by({row_struct(item.columns, '')}, _commit_version) FILTER (WHERE {is_old}) AS old"),
         F.expr(f"min(_commit_version) FILTER (WHERE {is_old}) AS replaced"),

@@ -206,28 +206,29 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
     Raises:
         DuplicateKey: A source holds a key twice; the error gives examples.
     """
-    without_key = 0
-    items = [bound.join.inputs[bound.join.places(source)[0]] for source in bound.join.sources]
+    places = bound.join.feeds
+    items, tables = [bound.join.inputs[place] for place in places], [bound.table(place) for place in places]
+    without_key: dict[str, int] = {}
     with ThreadPoolExecutor() as pool:
-        found = pool.map(partial(_find_unusable, workspace, bound.join.name), bound.sources, items)
-        for table, item, (number, examples) in zip(bound.sources, items, found, strict=True):
-            refuse_keys(table.address.label, item.key, examples)
-            without_key += number
-    return without_key
+        found = pool.map(partial(_find_unusable, workspace, bound.join.name), tables, items)
+        for item, (number, examples) in zip(items, found, strict=True):
+            refuse_keys(item.source, item.source_key, examples)
+            without_key[item.source] = number
+    return sum(without_key.values())
 
 
 def _without_key(workspace: Workspace, table: Table, item: Input) -> int:
     """Return the number of rows of a source without a key; it is not read if its statistics rule such rows out."""
-    if has_no_null(workspace.engine, table, item.key):
+    if has_no_null(workspace.engine, table, item.source_key):
         return 0
     rows = read_rows(workspace.spark, table, table.version)
-    return rows.where(null_key(item.key, may_be_absent=item.may_be_absent)).count()
+    return rows.where(null_key(item.source_key, may_be_absent=item.may_be_absent)).count()
 
 
 def _find_unusable(workspace: Workspace, join: str, table: Table, item: Input) -> tuple[int, list[Duplicate]]:
-    """Return the number of rows of a source without a key, and examples of keys that it has more than once."""
+    """Return the number of rows of a source without a key, and examples of keys that an input has more than once."""
     key, absent = item.key, item.may_be_absent
-    rows = read_rows(workspace.spark, table, table.version)
+    rows = rows_of(workspace, item, table, table.version)
     is_newest = not table.commits or table.version >= table.commits[0].version
     with (reading_whole if is_newest else reading)(join, table.address.label):
         number = _without_key(workspace, table, item)

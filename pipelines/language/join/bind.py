@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from sqlglot import exp
 
 from lakehouse.errors.errors import PipelineFileError
+from pipelines.language.join.inputs import named_input
 from pipelines.language.names import nearest
 from pipelines.language.sql.dialect import as_written, render
 from pipelines.language.sql.objection import Objection, faults_of
 from pipelines.language.sql.syntax import lateness
 from pipelines.language.statement.columns import NamedTable, Scope, is_null_of_nulls
 from pipelines.language.statement.definition import (
-    Input,
     Link,
     Output,
     Pairing,
@@ -42,17 +42,15 @@ def bind(
     Raises:
         PipelineFileError: With every unknown or ambiguous column, and every invalid name of a result column.
     """
-    tables = [
-        NamedTable(side, [column for column in columns[side.source] if column not in side.added])
-        for side in statement.sides
-    ]
-    missing = [objection for table in tables for objection in _missing_keys(table)]
-    if missing:
-        raise _refused(statement, dict.fromkeys(missing))
+    inputs = [named_input(side, columns[side.source], _outputs) for side in statement.sides]
+    wrong = [objection for _, objections in inputs for objection in objections]
+    if wrong:
+        raise _refused(statement, dict.fromkeys(wrong))
+    tables = [each.table for each, _ in inputs]
     added = added_columns(statement.sides)
-    scope = Scope(
-        statement, tables, None if result_columns is None else _star_columns(statement, result_columns, added)
-    )
+    of_stars = None if result_columns is None else _star_columns(statement, result_columns, added)
+    how = statement.steps[0].how if statement.using else "inner"
+    scope = Scope(tables, how, statement.using, of_stars)
     expanded = [(item, output) for item in statement.select for output in _outputs(item, scope)]
     selected = [output for _, output in expanded]
     steps = [Step(step.how, render(scope.resolve(step.on))) for step in statement.steps]
@@ -72,7 +70,7 @@ def bind(
     names = {name.lower(): name for name, _ in selected}
     return ResolvedQuery(
         name=statement.name,
-        inputs=tuple(_input(table) for table in tables),
+        inputs=tuple(each.resolved() for each, _ in inputs),
         steps=tuple(steps),
         members=statement.keys.members,
         links=tuple(links),
@@ -143,19 +141,6 @@ def _use_same_columns(tables: Sequence[NamedTable]) -> None:
 def _refused(statement: Statement, objections: Iterable[Objection]) -> PipelineFileError:
     path = sql_path(statement.part_of or statement.name)
     return PipelineFileError(statement.name, faults_of(objections, path, statement.sql))
-
-
-def _missing_keys(table: NamedTable) -> Iterator[Objection]:
-    for name in table.side.key:
-        if not table.has(name):
-            problem = f"the key of {table.side.source} names `{name}`, which is not one of its columns"
-            yield Objection(problem, nearest(name, table.columns))
-
-
-def _input(table: NamedTable) -> Input:
-    key = () if table.side.kind == "stream" else tuple(table.real(name) for name in table.side.key)
-    others = tuple(column for column in table.columns if column in table.used and column not in key)
-    return Input(table.side.source, table.side.alias, key, key + others, may_be_absent=table.side.may_be_absent)
 
 
 def _outputs(item: exp.Expr, scope: Scope) -> list[tuple[str, exp.Expr]]:

@@ -12,7 +12,8 @@ from pipelines.language.names import nearest
 from pipelines.language.sql.objection import Objection, faults_of
 from pipelines.language.sql.syntax import read
 from pipelines.language.statement.outputs import produced
-from pipelines.language.statement.parse import called, defined, parse, sql_path, tables_of
+from pipelines.language.statement.parse import called, parse, sql_path
+from pipelines.language.statement.queries import inputs_of
 from pipelines.language.statement.statement import Produced, Statement
 
 
@@ -195,9 +196,8 @@ def _named(sql: str) -> tuple[str, ...]:
 
 def _tables(sql: str) -> list[exp.Table]:
     select, _ = read(sql)
-    tables = tables_of(select) if select else None
-    own = defined(select) if select else ()
-    return [table for table in tables or () if not table.db and table.name.lower() not in own]
+    inputs = inputs_of(select) if select else None
+    return [each.table for each in inputs or () if not each.table.db]
 
 
 def _cycle(reads: Mapping[str, Sequence[str]]) -> list[str]:

@@ -10,7 +10,7 @@ from pipelines.language.join.chains import statement_of
 from pipelines.language.join.sources import canonical
 from pipelines.language.sql.dialect import render
 from pipelines.language.sql.syntax import lateness
-from pipelines.language.statement.statement import UPSTREAM, Side
+from pipelines.language.statement.statement import UPSTREAM, Query, Side
 
 ROW_IDENTITY = 2
 """The version of the row identity of streams, which results and buffers of joins of two streams contain."""
@@ -33,10 +33,10 @@ def fingerprint(file: PipelineFile, name: str, settings: Mapping[str, str] = NO_
     statement = statement_of(file, name)
     definition: dict[str, object] = {
         "select": [render(item) for item in statement.select],
-        "how": statement.steps[0].how,
+        "how": statement.steps[0].how if statement.steps else None,
         "inputs": [_input(side, file) for side in statement.sides],
         "using": statement.using,
-        "on": render(statement.steps[0].on),
+        "on": render(statement.steps[0].on) if statement.steps else None,
         "where": render(statement.where) if statement.where else None,
         "timezone": file.timezone,
         "semantics": join.semantics,
@@ -72,7 +72,8 @@ def _hashed(definition: dict[str, object], settings: Mapping[str, str]) -> str:
 
 
 def _input(side: Side, file: PipelineFile) -> list[object]:
-    absent = ["may be absent"] if side.may_be_absent else []
+    absent: list[object] = ["may be absent"] if side.may_be_absent else []
+    absent += [_query(query) for query in side.queries]
     if side.source in file.joins:
         return [side.source, side.alias, side.key, side.kind if side.is_result else "join", *absent]
     source = file.sources[side.source]
@@ -89,6 +90,11 @@ def _input(side: Side, file: PipelineFile) -> list[object]:
         *further,
         *absent,
     ]
+
+
+def _query(query: Query) -> list[object]:
+    where = None if query.where is None else render(query.where)
+    return [query.alias, [render(item) for item in query.select], where]
 
 
 def _order(side: Side, file: PipelineFile) -> str | None:

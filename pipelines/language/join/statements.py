@@ -231,6 +231,12 @@ def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
     if not semantics.startswith("kafka"):
         return
     said = f"semantics `{semantics}`"
+    if len(statement.sides) == 1:
+        yield Objection(f"{said}: a statement of one input", "use `semantics: strict`")
+    for side in statement.sides:
+        if side.queries:
+            hint = f"name {side.source}, or use `semantics: strict`"
+            yield Objection(f"{said}: a subquery as an input, `{side.alias}`", hint, "FROM")
     if statement.keys.is_many_to_many:
         yield Objection(f"{said}: a join in which many rows match many", "use `semantics: strict`")
     if len(statement.sides) > 2 and not statement.reads_stream:

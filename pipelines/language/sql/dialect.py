@@ -66,6 +66,8 @@ def as_item(item: exp.Expr) -> str:
 
 def as_named(table: exp.Expr) -> str:
     """Format an input for a message as FROM names it, without AS."""
+    if isinstance(table, exp.Subquery):
+        return f"({as_written(table.unnest())}) {table.alias}"
     return " ".join(as_written(part) for part in (exp.table_(table.this), table.args.get("alias")) if part)
 
 

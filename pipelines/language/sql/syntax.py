@@ -1,7 +1,7 @@
 """Parse a SELECT, an expression or a length of time, and check it clause by clause. Names are not resolved here."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Literal
@@ -24,7 +24,7 @@ MISREAD_INTERVAL = re.compile(r"\bago\b|[+-]\s+\d|(^|[\s+-])\.\d|\d\s*[a-z]\b", 
 """Spellings of intervals that Spark and the parser read differently."""
 
 CLAUSES = {
-    "with_": "WITH", "distinct": "DISTINCT", "group": "GROUP BY", "having": "HAVING", "order": "ORDER BY",
+    "recursive": "RECURSIVE", "distinct": "DISTINCT", "group": "GROUP BY", "having": "HAVING", "order": "ORDER BY",
     "sort": "SORT BY", "cluster": "CLUSTER BY", "distribute": "DISTRIBUTE BY", "limit": "LIMIT", "offset": "OFFSET",
     "qualify": "QUALIFY", "windows": "WINDOW", "laterals": "LATERAL VIEW", "hint": "a hint", "kind": "SELECT AS",
     "locks": "FOR UPDATE", "sample": "TABLESAMPLE", "version": "time travel", "pivots": "PIVOT",
@@ -32,28 +32,35 @@ CLAUSES = {
 }  # fmt: skip
 WHOLE = "leave it out: each epoch reads its sources whole, at versions that it records"
 IN_A_ROW = "write one JOIN after another without parentheses, or make the inner one a join of its own under `joins:`"
-FILTERS = (
-    "name its table, and write its filter in WHERE, or, where LEFT JOIN leaves the table without a row, in ON; beside "
-    "FULL JOIN no join means the same; make what joins tables a join of its own under `joins:`"
-)
+OF_ITS_OWN = "make it a join of its own under `joins:`, and read its result"
 REMEDIES = {
-    "with_": FILTERS,
     "distinct": "leave it out if SELECT has the key of the result, as no two rows are equal then; else no join means "
     "the same: select the key here, and DISTINCT rows where you read the result",
     "order": "leave it out: a table has no order; sort where you read the result",
     "sort": "leave it out: a table has no order; sort where you read the result",
-    **dict.fromkeys(("group", "having", "limit", "offset", "qualify", "windows", "laterals", "pivots"), ELSEWHERE),
+    **dict.fromkeys(
+        ("group", "having", "limit", "offset", "qualify", "windows", "laterals", "pivots", "recursive"), ELSEWHERE
+    ),
     **dict.fromkeys(("sample", "version"), WHOLE),
     **dict.fromkeys(("cluster", "distribute", "hint", "kind", "locks"), "leave it out"),
     "joins": IN_A_ROW,
     "columns": "name columns with AS in the SELECT list",
 }
 """The hints for refused clauses."""
+OF_ONE_TABLE = "an input has a row for each row of its table that the filter takes: leave it out"
+REMEDIES_OF_INPUTS = REMEDIES | {
+    "distinct": "leave it out if SELECT has the key of the table, as no two rows are equal then",
+    **dict.fromkeys(("group", "having", "limit", "offset", "qualify", "windows", "laterals", "pivots"), OF_ONE_TABLE),
+}
+"""The hints for refused clauses of a subquery in FROM."""
 KEYWORDS = {"hint": "/*+", "kind": "AS", "laterals": "LATERAL", "version": "AS OF", "locks": "FOR"}
 """The keyword in the statement, for clauses with another name in messages."""
 
 EXPECTED = {
-    exp.Select: {"expressions", "from_", "joins", "where"},
+    exp.Select: {"with_", "expressions", "from_", "joins", "where"},
+    exp.With: {"expressions"},
+    exp.CTE: {"this", "alias"},
+    exp.Subquery: {"this", "alias"},
     exp.Table: {"this", "alias", "db", "catalog"},
     exp.TableAlias: {"this"},
 }
@@ -88,7 +95,7 @@ def read(sql: str) -> tuple[exp.Select | None, tuple[Objection, ...]]:
     if not isinstance(statement, exp.Select) or not statement.args.get("from_"):
         first = next(token for token in tokens if token.token_type != TokenType.SEMICOLON)
         return None, (Objection("not a SELECT ... FROM ... JOIN ...", about=_place(first)),)
-    return statement, (*_clauses(statement), *_expressions(statement, tokens))
+    return statement, (*_clauses(statement, REMEDIES), *_expressions(statement, tokens))
 
 
 def read_expression(sql: str) -> tuple[exp.Expr | None, list[Objection]]:
@@ -177,31 +184,69 @@ def _depth(statement: exp.Expr) -> int:
     return depth
 
 
-def _clauses(select: exp.Select) -> Iterator[Objection]:
-    tables = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
-    aliases = [table.args["alias"] for table in tables if table.args.get("alias")]
-    for node in [select, *tables, *aliases]:
+def _clauses(select: exp.Select, remedies: Mapping[str, str]) -> Iterator[Objection]:
+    """Yield the objections to the clauses of a SELECT, and to those of the queries that its FROM may name or has."""
+    tables, with_ = _tables(select), select.args.get("with_")
+    named = with_.expressions if with_ else []
+    aliases = [table.args["alias"] for table in (*tables, *named) if table.args.get("alias")]
+    for node in [select, *([with_] if with_ else []), *named, *tables, *aliases]:
         for argument in sorted(key for key, value in node.args.items() if value):
             if argument not in EXPECTED.get(type(node), node.args):
                 clause = CLAUSES.get(argument, argument.upper())
                 about = node if argument == "columns" else KEYWORDS.get(argument, clause)
-                yield Objection(f"{clause} is not supported in a join", REMEDIES.get(argument, ""), about)
+                yield Objection(f"{clause} is not supported in a join", remedies.get(argument, ""), about)
+    for query in named:
+        yield from _input_clauses(query.this, query)
     for table in tables:
         if isinstance(table, exp.Lateral):
             yield Objection("LATERAL is not supported in a join", ELSEWHERE, "LATERAL")
         elif isinstance(table, exp.Subquery) and isinstance(table.unnest(), exp.Table):
             yield Objection("FROM: parentheses are not supported in a join", IN_A_ROW, table)
         elif isinstance(table, exp.Subquery):
-            yield Objection("FROM: subqueries are not supported", FILTERS, table)
+            if not table.alias and remedies is REMEDIES:
+                yield Objection("FROM: a subquery has no name", "write an alias after it", table)
+            yield from _input_clauses(table.unnest(), table)
         elif not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
             yield Objection("FROM: a function or expression where a source is expected", about=table)
 
 
+def _tables(select: exp.Select) -> list[exp.Expr]:
+    return [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
+
+
+def _input_clauses(query: exp.Expr, about: exp.Expr) -> Iterator[Objection]:
+    """Yield the objections to a query that is to filter and project one table."""
+    query = query.unnest()
+    if isinstance(query, exp.SetOperation):
+        problem = f"FROM: {query.key.upper()} as an input is not supported"
+        yield Objection(problem, "make each SELECT a join of its own under `joins:`, and join both results", about)
+    elif not isinstance(query, exp.Select) or not query.args.get("from_"):
+        yield Objection(
+            "FROM: a subquery of no table is not supported", "write SELECT ... FROM <source> WHERE ...", about
+        )
+    elif query.args.get("joins"):
+        yield Objection("FROM: a subquery of several inputs is not supported", OF_ITS_OWN, about)
+    else:
+        yield from _clauses(query, REMEDIES_OF_INPUTS)
+
+
+def _selects(select: exp.Select) -> Iterator[exp.Select]:
+    """Yield a SELECT and the queries that its FROM may name or has, step by step."""
+    yield select
+    with_ = select.args.get("with_")
+    queries = [named.this for named in with_.expressions] if with_ else []
+    queries += [table for table in _tables(select) if isinstance(table, exp.Subquery)]
+    for query in (each.unnest() for each in queries):
+        if isinstance(query, exp.Select) and query.args.get("from_"):
+            yield from _selects(query)
+
+
 def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Objection]:
-    parts = [("SELECT", _without_alias(item)) for item in select.expressions]
-    parts += [("ON", join.args["on"]) for join in select.args.get("joins") or () if join.args.get("on")]
-    if where := select.args.get("where"):
-        parts.append(("WHERE", where.this))
+    parts: list[tuple[str, exp.Expr | None]] = []
+    for each in _selects(select):
+        parts += [("SELECT", _without_alias(item)) for item in each.expressions]
+        parts += [("ON", join.args["on"]) for join in each.args.get("joins") or () if join.args.get("on")]
+        parts += [("WHERE", where.this)] if (where := each.args.get("where")) else []
     for clause, expression in parts:
         for found in refused(expression) if expression else ():
             yield found._replace(problem=f"{clause}: {found.problem}")

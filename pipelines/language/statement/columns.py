@@ -8,7 +8,8 @@ from pipelines.language.names import nearest
 from pipelines.language.sql.dialect import as_written
 from pipelines.language.sql.objection import Objection
 from pipelines.language.sql.vocabulary import UNSTABLE, objection, words
-from pipelines.language.statement.statement import ReferenceClause, Side, Statement
+from pipelines.language.statement.definition import How
+from pipelines.language.statement.statement import ReferenceClause, Side
 
 EQUAL = (exp.EQ, exp.NullSafeEQ)
 NULL_IF_A_PART_IS = (exp.Cast, exp.Dot, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.DPipe)
@@ -133,15 +134,22 @@ class Scope:
     """
     The names that the expressions of one statement may use.
 
-    Stars select the columns `of_stars`, in lower case, or if it is None all columns of the tables.
+    Args:
+        how: The type of the JOIN that has USING.
+        using: The columns of USING.
+        of_stars: The columns that stars select, in lower case; None for all columns of the tables.
     """
 
     def __init__(
-        self, statement: Statement, tables: Sequence[NamedTable], of_stars: Collection[str] | None = None
+        self,
+        tables: Sequence[NamedTable],
+        how: How = "inner",
+        using: Sequence[str] = (),
+        of_stars: Collection[str] | None = None,
     ) -> None:
-        self.how = statement.steps[0].how
+        self.how = how
         self.tables = tuple(tables)
-        self.using = tuple(name for name in statement.using if all(table.has(name) for table in tables))
+        self.using = tuple(name for name in using if all(table.has(name) for table in tables))
         self._merged = {name.lower() for name in self.using}
         self._of_stars = of_stars
         self.objections: list[Objection] = []

@@ -7,8 +7,33 @@ from pipelines.language.sql.syntax import Unit
 
 How = Literal["inner", "left", "right", "full"]
 JoinType = Literal[
-    "table-table", "foreign-key", "star", "many-to-many", "stream-table", "stream-global-table", "stream-stream"
+    "table",
+    "table-table",
+    "foreign-key",
+    "star",
+    "many-to-many",
+    "stream-table",
+    "stream-global-table",
+    "stream-stream",
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputQuery:
+    """
+    How the rows of an input follow from those of its source, in Spark SQL over `alias`.`column` of the source.
+
+    Args:
+        key: The real names of the key columns of the source, in the order of the input's key.
+        columns: The columns of the source that the input needs: the key first, then in the order of the table.
+        values: The values of the input's columns, in their order.
+        where: The filter, which holds for each row of the input; None for none.
+    """
+
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[str, ...]
+    where: str | None
 
 
 @dataclass(frozen=True)
@@ -23,6 +48,8 @@ class Input:
             In a self-join of a stream, both inputs list the columns that either uses.
         may_be_absent: Whether parts of the key may be null, but not all of them: the input is the result of a join
             whose rows may lack a side.
+        query: The filter and the columns of a subquery, whose names `key` and `columns` are then; None for a source
+            that is read as it is.
     """
 
     source: str
@@ -31,6 +58,17 @@ class Input:
     columns: tuple[str, ...]
     _: KW_ONLY
     may_be_absent: bool = False
+    query: InputQuery | None = None
+
+    @property
+    def source_key(self) -> tuple[str, ...]:
+        """The key columns of the source, in the order of the input's key."""
+        return self.key if self.query is None else self.query.key
+
+    @property
+    def source_columns(self) -> tuple[str, ...]:
+        """The columns of the source that the input needs, the key first."""
+        return self.columns if self.query is None else self.query.columns
 
 
 @dataclass(frozen=True)
@@ -327,3 +365,15 @@ class ResolvedQuery:
     def places(self, source: str) -> tuple[int, ...]:
         """Return the indexes of the inputs that read a source."""
         return tuple(index for index, each in enumerate(self.inputs) if each.source == source)
+
+    def feed_of(self, index: int) -> int:
+        """Return the first input whose rows, and therefore changes, are those of an input."""
+        item = self.inputs[index]
+        if item.query is not None:
+            return index
+        return next(place for place in self.places(item.source) if self.inputs[place].query is None)
+
+    @property
+    def feeds(self) -> tuple[int, ...]:
+        """The inputs whose changes are read: the first that reads a source as it is, and each subquery."""
+        return tuple(dict.fromkeys(map(self.feed_of, range(len(self.inputs)))))

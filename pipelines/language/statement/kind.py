@@ -40,7 +40,7 @@ def infer(
     objection = _misplaced(inputs)
     if objection is not None:
         return None, [objection]
-    if inputs.sides[1].kind == "stream":
+    if len(inputs.sides) > 1 and inputs.sides[1].kind == "stream":
         return windowed(inputs, conditions[0], where)
     found = Inferred(inputs.sides[:1], (), Keys((0,), frozenset({frozenset({0})}), ()))
     for side, how, on, written_in in zip(inputs.sides[1:], inputs.hows, conditions, inputs.clauses, strict=True):
@@ -147,8 +147,9 @@ class _Clause:
         return tuple(pairs[part] for part in first.key)
 
     def _as_member(self, pairs: tuple[str, ...]) -> Joined | Objection:
-        side = replace(self.sides[self.new], key=pairs)
-        if any(self.sides[index].source == side.source for index in self.keys.members):
+        side = self.sides[self.new].keyed_by(pairs)
+        alike = (self.sides[index] for index in self.keys.members if self.sides[index].source == side.source)
+        if any(other.queries == side.queries for other in alike):
             problem = f"ON: {side.source} is joined with itself on its key: a row would always match itself"
             return Objection(problem, about=self.on)
         first = self.sides[self.keys.members[0]]

@@ -15,6 +15,7 @@ from pipelines.language.statement.crossed import is_crossed, with_conditions
 from pipelines.language.statement.definition import How
 from pipelines.language.statement.kind import infer
 from pipelines.language.statement.outputs import check_items, is_grouped, is_star, key_of, missing_keys
+from pipelines.language.statement.queries import InputText, inputs_of, refused_queries, through_queries
 from pipelines.language.statement.statement import (
     UPSTREAM,
     Clause,
@@ -25,7 +26,7 @@ from pipelines.language.statement.statement import (
     Sources,
     Statement,
 )
-from pipelines.language.statement.subqueries import has_subquery, remedy_of_semi_join, with_remedies
+from pipelines.language.statement.subqueries import remedy_of_semi_join, with_remedies
 
 NO_JOINS: Mapping[str, Produced] = {}
 
@@ -77,8 +78,9 @@ def examine_select(
 ) -> tuple[Statement | None, list[Objection]]:
     """Analyze a statement whose clauses and inputs have been checked; it is None if it has objections."""
     select, (left, *others) = inputs.select, inputs.sides
-    conditions = [condition(join, left, side) for join, side in zip(select.args["joins"], others, strict=True)]
-    using = conditions[-1][1]  # only a join of two inputs can have it
+    joins = select.args.get("joins") or []
+    conditions = [condition(join, left, side) for join, side in zip(joins, others, strict=True)]
+    using = conditions[-1][1] if conditions else ()  # only a join of two inputs can have it
     where = select.args["where"].this if select.args.get("where") else None
     inferred, objections = infer(inputs, [on for on, _ in conditions], where)
     if not using:
@@ -115,19 +117,6 @@ HOWS: dict[tuple[str, str], How] = {
 }
 
 
-def tables_of(select: exp.Select) -> list[exp.Table] | None:
-    """Return the tables that FROM and JOIN name, in their order; None if one of them is not a plain name."""
-    tables = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
-    is_named = all(isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier) for table in tables)
-    return tables if is_named else None
-
-
-def defined(select: exp.Select) -> set[str]:
-    """Return the names that WITH defines, in lower case. WITH is refused, and its names are not sources or joins."""
-    with_ = select.args.get("with_")
-    return {query.alias.lower() for query in with_.expressions} if with_ else set()
-
-
 def called(name: str, known: Iterable[str]) -> str | None:
     """Return the name of a source or join as the file writes it, ignoring case; None if the file does not have it."""
     return next((written for written in known if written.lower() == name.lower()), None)
@@ -136,36 +125,45 @@ def called(name: str, known: Iterable[str]) -> str | None:
 def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[Inputs | None, list[Objection]]:
     """Resolve the names in FROM and JOIN; the inputs are None if one is unknown or invalid, or an objection exists."""
     found = select.args.get("joins") or []
-    tables = tables_of(select)
-    if tables is None:
+    texts = inputs_of(select)
+    if texts is None or not all(text.alias for text in texts):
         return None, []  # `read` has objected to the clauses already
-    own = defined(select)
-    named = [table for table in tables if table.db or table.name.lower() not in own]
-    objections = [problem for table in named for problem in _table(table, sources, joins)]
-    if len(tables) == 1 and not has_subquery(select):  # `read` has objected to subqueries, which may be joins
-        problem = f"`{tables[0].name}` is the only input, and a join has two: no join means the same"
-        hint = f"read it by a view, which needs no upkeep: CREATE VIEW ... AS SELECT ... FROM {tables[0].name}"
-        objections.append(Objection(problem, hint, tables[0]))
-    if len(tables) > 2 and any(join.args.get("using") for join in found):
+    objections = [problem for text in texts for problem in _table(text.table, sources, joins)]
+    if len(texts) > 2 and any(join.args.get("using") for join in found):
         problem = "USING in a join of three or more inputs is not yet supported"
         objections.append(Objection(problem, "write ON, with an alias before each column", "USING"))
-    sides = [_side(table, sources, joins) for table in tables]
+    sides = [_side(text.table, sources, joins) for text in texts]
     for index, join in enumerate(found, 1):
         objections += _join(join, sides[: index + 1], found[index:])
     taken: set[str] = set()
-    for table in tables:
-        if table.alias_or_name.lower() in taken:
-            objections.append(Objection("FROM: two inputs have the same name", "give each input its own alias", table))
-        taken.add(table.alias_or_name.lower())
-    if objections or len(named) < len(tables) or len(tables) == 1:
+    for text in texts:
+        if text.alias.lower() in taken:
+            problem = "FROM: two inputs have the same name"
+            objections.append(Objection(problem, "give each input its own alias", text.written))
+        taken.add(text.alias.lower())
+    if objections:
         return None, objections
-    known = tuple(side for side in sides if side is not None)
-    if len(known) < len(sides):
+    named = [through_queries(side, text) for side, text in zip(sides, texts, strict=True) if side is not None]
+    if len(named) < len(sides):
         return None, []
+    known = tuple(side for side, _ in named)
+    objections = [*(problem for _, problems in named for problem in problems), *refused_queries(known, texts)]
+    objections += _alone(known, texts)
+    if objections:
+        return None, objections
     hows = tuple(HOWS[join.side, join.kind] for join in found)
     clauses: list[Clause] = ["ON" for _ in found]
     read_by, objections = with_conditions(Inputs(known, hows, tuple(clauses), select))
     return None if objections else read_by, objections
+
+
+def _alone(sides: Sequence[Side], texts: Sequence[InputText]) -> Iterator[Objection]:
+    """Yield an objection to a stream that is the only input."""
+    if len(sides) == 1 and sides[0].kind == "stream":
+        name = sides[0].source
+        problem = f"FROM: `{name}` is a stream and the only input: its rows only grow, and need no join"
+        hint = f"read it by a view, which needs no upkeep: CREATE VIEW ... AS SELECT ... FROM {name}"
+        yield Objection(problem, hint, texts[0].written)
 
 
 def is_self_join(sides: Sequence[Side], sources: Sources) -> bool:
@@ -226,10 +224,15 @@ def _join(join: exp.Join, sides: Sequence[Side | None], later: Sequence[exp.Join
     elif is_crossed(join):
         return  # equalities of WHERE may be its condition
     elif join.args.get("on") == exp.true():
-        problem = f"JOIN `{join.this.name}`: ON TRUE compares nothing, so every row would match every row"
+        problem = f"JOIN `{called_in(join)}`: ON TRUE compares nothing, so every row would match every row"
         yield Objection(problem, "write ON with an equality", join.args["on"])
     elif not join.args.get("using") and join.args.get("on") is None:
-        yield Objection(f"JOIN `{join.this.name}` has no ON or USING", "write ON with an equality", join.this)
+        yield Objection(f"JOIN `{called_in(join)}` has no ON or USING", "write ON with an equality", join.this)
+
+
+def called_in(join: exp.Join) -> str:
+    """Return the name of the table that a JOIN joins; for a subquery its alias."""
+    return join.this.name if isinstance(join.this, exp.Table) else join.this.alias
 
 
 def _natural(join: exp.Join, sides: Sequence[Side | None]) -> Objection:

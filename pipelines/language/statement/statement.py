@@ -1,7 +1,7 @@
 """A join as its statement and the keys of its sources describe it, without schemas."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from sqlglot import exp
@@ -15,14 +15,30 @@ InputKind = SourceKind | Literal["join"]
 """The kind of an input: that of a source, or another join of the file."""
 
 
+@dataclass(frozen=True)
+class Query:
+    """
+    A subquery of FROM, or a query of WITH, over one table.
+
+    Args:
+        alias: The name by which its expressions may qualify the columns of that table.
+    """
+
+    alias: str
+    select: tuple[exp.Expr, ...]
+    where: exp.Expr | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Side:
     """
     An input, as FROM and the file describe it.
 
     Args:
-        key: The key columns, named as in the file; for a join, as in its SELECT list. Inputs that key the result
-            together have their keys in the same order.
+        key: The key columns, named as in the file; for a join, as in its SELECT list; for a subquery, as it names them.
+            Inputs that key the result together have their keys in the same order.
+        source_key: For a subquery the key columns of its source, in the order of `key`; else empty.
+        queries: The queries through which the source is read, the innermost first; none if it is read as it is.
         times: For a stream: its watermarked columns, named as in the file, each with its lateness; UPSTREAM replaces
             the lateness if the stream is the result of another join.
         added: For the result of another join that is a stream: the columns that lakejoin adds, which no statement can
@@ -37,6 +53,17 @@ class Side:
     times: tuple[tuple[str, str], ...] = ()
     added: tuple[str, ...] = ()
     may_be_absent: bool = False
+    source_key: tuple[str, ...] = ()
+    queries: tuple[Query, ...] = ()
+
+    def through(self, alias: str, key: tuple[str, ...], queries: tuple[Query, ...]) -> "Side":
+        """Return the input that reads this source through queries, which name its key columns `key`."""
+        return replace(self, alias=alias, key=key, source_key=self.key if queries else (), queries=queries)
+
+    def keyed_by(self, key: tuple[str, ...]) -> "Side":
+        """Return the input with its key columns in another order."""
+        order = [self.key.index(name) for name in key]
+        return replace(self, key=key, source_key=tuple(self.source_key[n] for n in order) if self.source_key else ())
 
     @property
     def is_result(self) -> bool:
@@ -271,6 +298,8 @@ class Statement:
         if self.reads_stream:
             is_global = all(side.kind == "global_table" for side in self.sides[1:])
             return "stream-global-table" if is_global else "stream-table"
+        if len(self.sides) == 1:
+            return "table"
         if self.keys.is_many_to_many:
             return "many-to-many"
         if len(self.sides) > 2:

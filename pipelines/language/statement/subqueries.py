@@ -37,12 +37,6 @@ def with_remedies(objections: Sequence[Objection], select: exp.Select, side_of: 
     ]
 
 
-def has_subquery(select: exp.Select) -> bool:
-    """Return whether an expression of SELECT or WHERE has a subquery."""
-    parts = (*select.expressions, *filter(None, [select.args.get("where")]))
-    return any(part.find(exp.Query) is not None for part in parts)
-
-
 def remedy_of_semi_join(join: exp.Join, side: Side | None, later: Collection[exp.Join]) -> str:
     """Return what to write instead of a semi or anti join of a table; `later` are the joins after it."""
     condition, using = join.args.get("on"), [column.name for column in join.args.get("using") or ()]
@@ -73,6 +67,8 @@ def _is_subquery(node: exp.Expr) -> bool:
 
 
 def _remedy(node: exp.Expr, select: exp.Select, side_of: SideOf) -> str:
+    if node.find_ancestor(exp.Select) is not select:
+        return NONE_MEANS_THE_SAME  # it is within an input
     query = node.args["query"] if isinstance(node, exp.In) else node.this if isinstance(node, exp.Exists) else node
     query = query.unnest() if query is not None else None
     if not isinstance(query, exp.Select):

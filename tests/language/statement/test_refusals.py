@@ -129,7 +129,7 @@ def test_not_in_says_what_it_does_to_nulls():
 
 @cases(
     "sql, named, hint",
-    ("SELECT * FROM flights f", "is the only input", "CREATE VIEW ... AS SELECT ... FROM flights"),
+    ("SELECT * FROM departures d", "the only input", "CREATE VIEW ... AS SELECT ... FROM departures"),
     (f"{FLIGHTS} WHERE EXISTS (SELECT 1 FROM status s WHERE s.state = f.carrier)", "EXISTS", "equal in state, declare"),
     (f"{FLIGHTS} WHERE EXISTS (SELECT 1 FROM status)", "EXISTS", NONE),
     (f"{FLIGHTS} WHERE EXISTS (SELECT 1 FROM airlines a WHERE a.carrier = f.carrier)", "EXISTS", NONE),

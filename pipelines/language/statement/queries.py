@@ -1,0 +1,140 @@
+"""
+Find the source or join that each input of a statement reads, also through subqueries and the names of WITH.
+
+    JOIN (SELECT id, upper(name) AS name FROM customers WHERE active) c      an input over customers
+    WITH c AS (SELECT ... FROM customers WHERE active) ... JOIN c            the same
+
+Such an input is a table: the rows of its source for which the filter is true, with expressions as columns. Its filter
+is never moved to ON or WHERE: for an outer side it means something else there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from pipelines.language.sql.objection import Objection
+from pipelines.language.statement.statement import Query, Side
+
+TAKEN = {"with_", "expressions", "from_", "where"}
+"""The clauses that a subquery may have."""
+
+
+class _Named(NamedTuple):
+    """A query of WITH, and the queries that its own FROM may name."""
+
+    query: exp.Expr
+    known: "Known"
+
+
+Known = Mapping[str, _Named]
+"""The queries that a FROM may name, by their names in lower case."""
+
+NOTHING: Known = MappingProxyType({})
+
+
+class InputText(NamedTuple):
+    """
+    An input as FROM writes it.
+
+    Args:
+        table: The source or join that it reads.
+        written: The table, the name of WITH, or the subquery, in FROM.
+        queries: The queries through which it reads the source, the innermost first.
+    """
+
+    table: exp.Table
+    written: exp.Expr
+    queries: tuple[Query, ...] = ()
+
+    @property
+    def alias(self) -> str:
+        """The name of the input in the statement."""
+        return self.written.alias_or_name
+
+
+def inputs_of(select: exp.Select, known: Known = NOTHING) -> list[InputText] | None:
+    """Return the inputs in the order of FROM; None if one is not a filtered and projected source or join."""
+    names = dict(known)
+    with_ = select.args.get("with_")
+    for named in with_.expressions if with_ else ():
+        names[named.alias.lower()] = _Named(named.this, dict(names))
+    from_ = select.args.get("from_")
+    tables = [from_.this, *(join.this for join in select.args.get("joins") or ())] if from_ else []
+    found = [_input(table, names) for table in tables]
+    return None if None in found or not found else [each for each in found if each is not None]
+
+
+def _input(written: exp.Expr, names: Known) -> InputText | None:
+    if isinstance(written, exp.Subquery):
+        named = _Named(written.unnest(), names)
+    elif not isinstance(written, exp.Table) or not isinstance(written.this, exp.Identifier):
+        return None
+    elif written.db or written.name.lower() not in names:
+        return InputText(written, written)
+    else:
+        named = names[written.name.lower()]
+    query = named.query.unnest()
+    if not isinstance(query, exp.Select) or {name for name, value in query.args.items() if value} - TAKEN:
+        return None
+    inner = inputs_of(query, named.known)
+    if inner is None or len(inner) > 1:
+        return None
+    (source,) = inner
+    where = query.args.get("where")
+    own = Query(source.alias, tuple(query.expressions), where.this if where else None)
+    return InputText(source.table, written, (*source.queries, own))
+
+
+def through_queries(side: Side, text: InputText) -> tuple[Side, list[Objection]]:
+    """Return the input of a statement over a source, with the key as its queries name it, and the objections to it."""
+    key: Sequence[str] = side.key
+    for query in text.queries:
+        names = [_name_of(column, query) for column in key]
+        dropped = [column for column, name in zip(key, names, strict=True) if name is None]
+        if dropped:
+            problem = (
+                f"FROM: the subquery `{text.alias}` does not select {', '.join(f'`{column}`' for column in dropped)}, "
+                f"of the key of {side.source}, by which its rows are told apart"
+            )
+            return side, [Objection(problem, "select it as a plain column, under any name", text.written)]
+        key = [name for name in names if name is not None]
+    return side.through(text.alias, tuple(key), text.queries), []
+
+
+def _name_of(column: str, query: Query) -> str | None:
+    """Return the name of the first output of a query that is a column, ignoring case; None if no output is."""
+    for item in query.select:
+        star = item.this if isinstance(item, exp.Column) else item
+        if isinstance(star, exp.Star):
+            if column.lower() not in {name.name.lower() for name in star.args.get("except_") or ()}:
+                return column
+        elif _is_column(item.unalias(), column, query.alias):
+            return item.alias_or_name
+    return None
+
+
+def _is_column(node: exp.Expr, name: str, alias: str) -> bool:
+    if not isinstance(node, exp.Column) or len(node.parts) > 2:
+        return False
+    return node.name.lower() == name.lower() and node.table.lower() in ("", alias.lower())
+
+
+def refused_queries(sides: Sequence[Side], texts: Sequence[InputText]) -> Iterator[Objection]:
+    """Yield an objection to each subquery of a stream, of a global table, or in a join with a stream."""
+    has_stream = any(side.kind == "stream" for side in sides)
+    for side, text in zip(sides, texts, strict=True):
+        if not side.queries:
+            continue
+        if side.kind == "stream":
+            problem = f"FROM: `{side.alias}` is a subquery of a stream, which is read as it is"
+            hint = f"name {side.source}, and write expressions in SELECT and the filter in WHERE"
+            yield Objection(problem, hint, text.written)
+        elif side.kind == "global_table":
+            problem = f"FROM: `{side.alias}` is a subquery of a global table, which is read as it is"
+            yield Objection(problem, f"name {side.source}, and write the filter in its ON", text.written)
+        elif has_stream:
+            problem = f"FROM: `{side.alias}` is a subquery, and a join with a stream looks up tables as they are"
+            hint = "make it a join of its own under `joins:`, and look up its result"
+            yield Objection(problem, hint, text.written)
