@@ -296,6 +296,13 @@ def test_a_subquery_says_which_rows_it_has_and_a_single_input_that_it_is_one(tmp
     )
     assert one.sources[0].change == "before WHERE: inserts, updates or deletes the result row of its key"
     assert one.text().startswith("one: table\n")
+    assert one.sources[0].pruning == ("it skips files of the result by its key, (id)",)
+    sql = "SELECT f.id, s.at FROM (SELECT id, at + 1 AS at, id AS x FROM flights) f JOIN status s ON s.flight_id = f.{}"
+    for column, begins in (("at", "warning: it skips no file of flights"), ("x", "it skips files of flights by f.x")):
+        file = load(
+            write(tmp_path / "lakejoin.yml", {"flights": "id", "status": "flight_id"}, {"j": sql.format(column)})
+        )
+        assert explain(file, "j").sources[1].pruning[0].startswith(begins)
     assert one.plan == ("read flights as f", "join one (table) -> one")
 
 

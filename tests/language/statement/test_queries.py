@@ -145,17 +145,16 @@ def a_statement(dice: random.Random) -> str:
 @pytest.mark.parametrize("seed", range(2))
 def test_no_definition_has_other_rows_than_its_statement(seed: int) -> None:
     """DuckDB computes both: the statement as written, and the inputs that the definition makes of it."""
-    dice = random.Random(seed)
+    dice, database = random.Random(seed), duckdb.connect()
     sources = {name: SOURCES["flights"].model_copy(update={"key": ("id",)}) for name in "ab"}
     compared = 0
-    for _ in range(150):
+    for _ in range(60):
         sql = a_statement(dice)
         if complaints(lambda sql=sql: parse("j", sql, sources)):
             continue
         join = bind(parse("j", sql, sources), {name: ["id", "x", "y"] for name in "ab"})
-        database = duckdb.connect()
         for name in "ab":
-            database.execute(f"CREATE TABLE {name} (id INT, x INT, y INT)")
+            database.execute(f"CREATE OR REPLACE TABLE {name} (id INT, x INT, y INT)")
             for key in dice.sample(range(8), 6):
                 database.execute(
                     f"INSERT INTO {name} VALUES (?, ?, ?)", [key, *(dice.choice([None, 0, 1, 2]) for _ in range(2))]
@@ -166,4 +165,4 @@ def test_no_definition_has_other_rows_than_its_statement(seed: int) -> None:
         )
         assert found == expected, sql
         compared += bool(expected)
-    assert compared > 60, compared
+    assert compared > 25, compared
