@@ -16,9 +16,9 @@ TABLES = {
 FLAGS = [True, True, True, False, None]
 """A filter that is not true is false or null."""
 
-FEW, TEXTS, PARTS = [0, 1, 2, None], ["s", "t"], [1, 2, 2, None, None]
+FEW, TEXTS, PARTS = [0, 1, 1, 2, None], ["s", "t"], [1, 2, 2, None, None]
 DOMAIN = {
-    **{name: [1, 2, 3, 4, 5, None] for name in ("k", "m", "vk")},
+    **{name: [1, 2, 2, 3, None] for name in ("k", "m", "vk")},
     **dict.fromkeys(("v", "w"), FEW),
     **dict.fromkeys(("on_l", "on_r"), FLAGS),
     **dict.fromkeys(("unused", "spare"), TEXTS),

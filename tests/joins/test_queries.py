@@ -23,7 +23,7 @@ KINDS = [pytest.param(star, how, id="-".join((star.name, *how))) for star in QUE
 
 @pytest.fixture(scope="module")
 def computed(spark):
-    return cache(lambda star, how: compute(spark, star, how, HISTORIES, filled=4))
+    return cache(lambda star, how: compute(spark, star, how, HISTORIES, filled=8))
 
 
 @pytest.mark.parametrize(("star", "how"), KINDS)
@@ -32,7 +32,9 @@ def test_change_sets_are_what_plain_python_finds(computed, star, how):
     of = computed(star, how)
     claims.results_follow(of, lambda state: oracle(star, how, state))
     claims.changes_are_differences(of, lambda state: oracle(star, how, state))
-    claims.enough_is_tried(of)
+    ops = Counter(change.op for epoch in of.changes.values() for change in epoch.values())
+    updates = 0 if "inner" in how else 10  # two rows that meet seldom change and go on to meet
+    assert all(ops[op] >= least for op, least in {"insert": 10, "delete": 10, "update": updates}.items()), ops
 
 
 def test_enough_histories_are_tried():
