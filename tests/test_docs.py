@@ -324,6 +324,8 @@ def test_what_the_pages_say_to_type_works(spark, tmp_path, monkeypatch, capsys):
     newest, first = json.loads(capsys.readouterr().out)["joins"][0]["epochs"]
     assert first["counts"]["inserted"] == 5
     assert [newest["counts"][name] for name in ("inserted", "updated", "deleted")] == [1, 4, 1], "as sources.py says"
+    assert main(["changes", "orders_paid"]) == 0
+    assert capsys.readouterr().out in blocks("text", section(LAKEHOUSE, "What an epoch changed"))
     (python,) = blocks("python", text_of(README))
     exec(python, {"spark": spark})
     assert "orders_paid: nothing to do" in capsys.readouterr().out

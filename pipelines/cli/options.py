@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -70,6 +71,13 @@ CONF = click.option(
     metavar="KEY=VALUE",
     callback=lambda _context, _option, value: _settings(value),
     help="Setting of the Spark that the command starts, such as spark.driver.memory=8g. Repeatable.",
+)
+KEY = click.option(
+    "--key",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    callback=lambda _context, _option, value: dict(_pairs(value, "--key")),
+    help="Only the row with this value in a column of the key. Repeatable, for a key of several columns.",
 )
 SELECT = click.option(
     "--select",
@@ -177,7 +185,7 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callabl
             if shown and output == "text" and report.error is not None:
                 tell(shown, logging.ERROR, code=report.error.code, exit_code=report.exit_code)
             elif shown:
-                click.echo(shown)
+                _print(report, shown, output)
             click.get_current_context().exit(report.exit_code)
 
         return invoke
@@ -318,6 +326,17 @@ def _shown(report: "Report", output: str) -> str:
     return report.text() if report.error is None else report.error.message
 
 
+def _print(report: "Report", shown: str, output: str) -> None:
+    """Print a report on stdout, with colours on a terminal."""
+    styled = report.styled() if output == "text" and sys.stdout.isatty() else None
+    if styled is None:
+        click.echo(shown)
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(styled, soft_wrap=True)
+
+
 def _line(report: "Report", output: str) -> str:
     """Format the report of one run of a watch as a line: as text with the current time, or as JSON."""
     if output == "json":
@@ -361,7 +380,7 @@ def _pairs(texts: tuple[str, ...], option: str) -> Iterator[tuple[str, str]]:
     for item in texts:
         name, equals, value = item.partition("=")
         if not equals:
-            metavar = "NAME=VALUE" if option == "--var" else "KEY=VALUE"
+            metavar = {"--var": "NAME=VALUE", "--key": "COLUMN=VALUE"}.get(option, "KEY=VALUE")
             raise click.BadParameter(f"`{item}` is not {metavar}", param_hint=f"'{option}'")
         if name in names:
             raise click.BadParameter(f"`{name}` is set twice", param_hint=f"'{option}'")

@@ -9,17 +9,31 @@ import json
 from typing import Any, Literal
 
 from pydantic import computed_field
+from rich.text import Text
 
 from lakehouse.errors.errors import CannotContinue
-from pipelines.report.facts import Facts, Failure, number_of, table
+from pipelines.report.changes import ChangesReport
+from pipelines.report.facts import Facts, Failure, cell, number_of, table
 from pipelines.report.join_report import JoinReport, PlanReport
 from pipelines.report.run_report import RunReport, runs_as_text
 from pipelines.report.state import NEEDS_A_PERSON, JoinExplanation, JoinHistoryReport, JoinStatus
 
 Command = Literal[
-    "check", "explain", "plan", "run", "backfill", "flush", "verify", "validate", "status", "history", "maintain", "sql"
+    "check",
+    "explain",
+    "plan",
+    "run",
+    "backfill",
+    "flush",
+    "verify",
+    "validate",
+    "status",
+    "history",
+    "maintain",
+    "changes",
+    "sql",
 ]
-Part = JoinReport | PlanReport | JoinExplanation | JoinStatus | JoinHistoryReport
+Part = JoinReport | PlanReport | JoinExplanation | JoinStatus | JoinHistoryReport | ChangesReport
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 
 
@@ -54,7 +68,7 @@ class QueryReport(Facts):
         """Render as text."""
         header = [column.name for column in self.columns]
         right = [column.is_number for column in self.columns]
-        rows = [[_cell(value) for value in row] for row in self.rows]
+        rows = [[cell(value) for value in row] for row in self.rows]
         return "\n".join([*table(header, rows, right), self._count()])
 
     def _count(self) -> str:
@@ -101,6 +115,11 @@ class Report(Facts):
             return f"{self.pipeline}: nothing to {self.command}"
         return "\n".join([*parts, *([self.query.text()] if self.query else [])])
 
+    def styled(self) -> Text | None:
+        """Render as text with colours; None for reports without."""
+        parts = [part.styled() for part in self.joins if isinstance(part, ChangesReport)]
+        return Text("\n").join(parts) if parts else None
+
     def line(self) -> str:
         """Render the report of a run in one line."""
         parts = [part.line() for part in self.joins if isinstance(part, JoinReport)]
@@ -119,9 +138,3 @@ def report_schema() -> str:
         "title": "lakejoin report",
     }
     return json.dumps(content, indent=2) + "\n"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
