@@ -370,4 +370,4 @@ def test_the_faults_on_the_page_are_what_check_prints(tmp_path, monkeypatch, cap
     (tmp_path / "lakejoin.yml").write_text(text)
     monkeypatch.chdir(tmp_path)
     assert main(["check", "-f", "lakejoin.yml"]) == 2
-    assert [capsys.readouterr().err] == blocks("text", text_of(CONF))
+    assert [capsys.readouterr().err] == blocks("text", section(CONF, "Check a file"))

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pipelines.binding.workspace import Workspace
     from pipelines.language import PipelineFile
     from pipelines.plan.request import Backfill
-    from pipelines.report import Command, Part, QueryReport, Report, RunReport
+    from pipelines.report import CasesReport, Command, Part, QueryReport, Report, RunReport
 
-    Answer: TypeAlias = "Iterable[Part] | QueryReport | WithRuns"
+    Answer: TypeAlias = "Iterable[Part] | QueryReport | CasesReport | WithRuns"
 
 
 class Folder(click.Path):
@@ -139,8 +139,11 @@ class FileOptions:
         _ = workspace.spark
         return workspace
 
-    def open_without_spark(self, *, goes_on: bool = False) -> "Workspace":
-        """Open a workspace of the file; Spark starts if something needs it, to last if the command `goes_on`."""
+    def open_without_spark(self, *, goes_on: bool = False, is_small: bool = False) -> "Workspace":
+        """
+        Open a workspace of the file; Spark starts if something needs it, to last if the command `goes_on`, to read few
+        rows if the tables of the file have few or if the command `is_small`.
+        """
         file, folder = self.load()
         from lakehouse.session.session import local_session
         from pipelines.binding.workspace import Workspace
@@ -148,7 +151,9 @@ class FileOptions:
 
         def start() -> "SparkSession":
             announce("Starting Spark takes some seconds ...")
-            return local_session(file.spark, is_command=not goes_on, is_small=not goes_on and workspace.is_small)
+            return local_session(
+                file.spark, is_command=not goes_on, is_small=is_small or (not goes_on and workspace.is_small)
+            )
 
         workspace = Workspace.on_demand(start, file, folder)
         return workspace
@@ -311,8 +316,10 @@ def _known(error: BaseException) -> LakejoinError:
 def _report(
     command: "Command", pipeline: str, answer: "Answer" = (), *, error: LakejoinError | None = None
 ) -> "Report":
-    from pipelines.report import QueryReport, Report
+    from pipelines.report import CasesReport, QueryReport, Report
 
+    if isinstance(answer, CasesReport):
+        return Report(command=command, pipeline=pipeline, cases=answer)
     if isinstance(answer, QueryReport):
         return Report(command=command, pipeline=pipeline, query=answer)
     if isinstance(answer, WithRuns):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipelines.cli.commands import cli
-from pipelines.cli.options import CONF, FILE, FOLDER, KEY, VAR, FileOptions, reporting
+from pipelines.cli.options import CONF, FILE, FOLDER, KEY, SELECT, VAR, FileOptions, reporting
 
 if TYPE_CHECKING:
     from pipelines.cli.options import Answer
@@ -35,6 +35,26 @@ def changes(chosen: FileOptions, join: str, epochs: str, versions: str, key: dic
 
     with spinner("reading"):
         return [report_changes(workspace, join, requested, key, limit)]
+
+
+@cli.command()
+@click.argument("files", type=click.Path(path_type=Path, dir_okay=False), nargs=-1)
+@SELECT
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Also write the report as JUnit XML.")
+@reporting("test")
+def test(chosen: FileOptions, files: tuple[Path, ...], select: list[str] | None, junit: Path | None) -> "Answer":
+    """
+    Run the cases of joins, each on a lake of its own.
+
+    FILES have the cases. Default: `*.test.yml` beside the pipeline file whose names begin with its name. If rows differ
+    from those that a case expects, the exit code is 1.
+    """
+    from pipelines.cli.testing import run_files
+
+    report = run_files(chosen, files, select)
+    if junit is not None:
+        junit.write_text(report.junit(chosen.pipeline), encoding="utf-8")
+    return report
 
 
 @cli.command()

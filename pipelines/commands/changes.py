@@ -140,14 +140,15 @@ def _published(workspace: Workspace, name: str, requested: RequestedRange | None
         workspace=workspace,
         table=table if is_join else replace(table, where=f"NOT {quote(DELETED)}"),
         key=() if kind_of(workspace, name).only_appends else table.key,
-        columns=StructType([field for field in table.schema if not _is_internal(field.name)]),
+        columns=StructType([field for field in table.schema if not is_internal(field.name)]),
         versions=versions,
         epochs=history.between(versions.epochs[0] - 1, versions.epochs[-1]) if versions.epochs else (),
         changelog=None if log is None else find(workspace.engine, log),
     )
 
 
-def _is_internal(column: str) -> bool:
+def is_internal(column: str) -> bool:
+    """Return whether lakejoin alone uses a column of a result."""
     return column in (*ROW_COLUMNS, EPOCH, DELETED) or column.startswith(PREFIX)
 
 
