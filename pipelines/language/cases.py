@@ -5,7 +5,7 @@ A value of YAML becomes a value of the type of its column. A file is checked wit
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -124,12 +124,14 @@ def read_cases(paths: Sequence[Path], file: PipelineFile, known: Known) -> list[
         try:
             cases += _read(path, file, known)
         except PipelineFileError as error:
-            faults += (
-                Fault(f"{path.name}: {fault.path}", fault.problem, fault.hint, fault.line) for fault in error.faults
-            )
+            faults += (replace(fault, path=_named(path, fault.path)) for fault in error.faults)
     if faults:
         raise PipelineFileError(f"cases of {file.pipeline}", faults)
     return cases
+
+
+def _named(path: Path, part: str) -> str:
+    return part if part == path.name else f"{path.name}: {part}"
 
 
 def _read(path: Path, file: PipelineFile, known: Known) -> list[NamedCase]:
