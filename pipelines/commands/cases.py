@@ -17,12 +17,11 @@ from lakehouse.tables.table import CHANGE_FEED, find, get, read
 from lakehouse.values.compare import char_type, type_sql
 from lakehouse.values.sqltext import quote, text
 from pipelines.binding.workspace import Workspace
-from pipelines.commands.changes import changes_frame, is_internal
+from pipelines.commands.changes import changes_frame, is_internal, key_of
 from pipelines.commands.plain_values import plain_value, plain_values
 from pipelines.commands.published import RequestedRange
 from pipelines.commands.run import run_joins
 from pipelines.commands.side_by_side import number_of_threads, side_by_side
-from pipelines.epochs.kinds import kind_of
 from pipelines.language import Storage
 from pipelines.language.cases import OPERATIONS, Changes, NamedCase, Operation, Row
 from pipelines.language.names import nearest
@@ -111,9 +110,8 @@ class _ScratchLake:
             before, newest = newest, self._run()
         join, spark = self._case.join, self._workspace.spark
         result = get(self._workspace.engine, self._workspace.table(join))
-        key = () if kind_of(self._workspace, join).only_appends else result.key
         columns = StructType([field for field in result.schema if not is_internal(field.name)])
-        compared = _Compared(join, columns, key)
+        compared = _Compared(join, columns, key_of(self._workspace, join, result.schema))
         if self._case.expect is not None:
             rows = read(spark, result.address, newest)
             yield from compared.differences("result", rows, self._case.expect)
