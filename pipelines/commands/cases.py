@@ -114,14 +114,17 @@ class _ScratchLake:
         compared = _Compared(join, columns, key_of(self._workspace, join, result.schema))
         if self._case.expect is not None:
             rows = read(spark, result.address, newest)
-            yield from compared.differences("result", rows, self._case.expect)
+            yield from compared.differences("result", rows, self._case.expect, self._case.expect)
         if self._case.expect_feed is not None:
             is_new = "TRUE" if before < newest else "FALSE"
             requested = RequestedRange("versions", min(before + 1, newest), newest)
             feed = changes_frame(self._workspace, join, requested).where(is_new)
+            feed = feed.selectExpr("change", "coalesce(new, old) AS row")
+            naming = [row for operation in OPERATIONS for row in self._case.expect_feed.of(operation)]
             for operation in OPERATIONS:
-                rows = feed.where(f"change = '{operation}'").selectExpr("explode(array(coalesce(new, old))) AS row")
-                yield from compared.differences(operation, rows.select("row.*"), self._case.expect_feed.of(operation))
+                rows = feed.where(f"change = '{operation}'").select("row.*")
+                expected = self._case.expect_feed.of(operation)
+                yield from compared.differences(operation, rows, expected, naming)
 
     def _run(self) -> int:
         """Run the join and those that it reads, and return the version of its result."""
@@ -209,29 +212,31 @@ class _Compared:
     columns: StructType
     key: tuple[str, ...]
 
-    def differences(self, what: str, rows: DataFrame, expected: Sequence[Row]) -> Iterator[Difference]:
-        """Compare rows as a bag: rows of one key column by column, others as a whole."""
-        types = self._compared_columns(expected)
+    def differences(
+        self, what: str, rows: DataFrame, expected: Sequence[Row], naming: Sequence[Row]
+    ) -> Iterator[Difference]:
+        """Compare rows as a bag, by the columns that the rows `naming` have; those of one key column by column."""
+        types = self._compared_columns(naming)
         names = [*types]
-        wanted = rows.sparkSession.sql(select_rows(expected, types))
-        found = rows.selectExpr(*map(quote, names))
-        missing, surplus = Counter(_collected(wanted)), Counter(_collected(found.limit(MOST_ROWS + 1)))
-        if surplus.total() > MOST_ROWS:
+        wanted = Counter(_collected(rows.sparkSession.sql(select_rows(expected, types))))
+        found = Counter(_collected(rows.selectExpr(*map(quote, names)).limit(MOST_ROWS + 1)))
+        if found.total() > MOST_ROWS:
             raise BadCase(self.join, f"it makes more than {MOST_ROWS:,} rows", hint="give it fewer rows of its sources")
-        missing, surplus = missing - surplus, surplus - missing
+        missing, surplus = wanted - found, found - wanted
         key = [names.index(name) for name in self.key] if {*self.key} <= {*names} else []
-        others = {tuple(row[at] for at in key): row for row in surplus} if key else {}
+        is_paired = bool(key) or missing.total() == surplus.total() == 1
+        others = {tuple(row[at] for at in key): row for row in surplus} if is_paired else {}
         for row in sorted(missing.elements()):
-            other = others.get(tuple(row[at] for at in key)) if key else None
+            other = others.pop(tuple(row[at] for at in key), None)
             if other is None:
-                yield Difference(what=what, row=_shown(names, row, key), expected=_shown(names, row), found="-")
+                yield Difference(what=what, row=_shown(names, row), expected="present", found="absent")
                 continue
             surplus[other] -= 1
             for name, wants, has in zip(names, row, other, strict=True):
                 if wants != has:
                     yield Difference(what=what, row=_shown(names, row, key), column=name, expected=wants, found=has)
         for row in sorted((+surplus).elements()):
-            yield Difference(what=what, row=_shown(names, row, key), expected="-", found=_shown(names, row))
+            yield Difference(what=what, row=_shown(names, row), expected="absent", found="present")
 
     def _compared_columns(self, expected: Sequence[Row]) -> dict[str, str]:
         named = {name.lower(): name for row in expected for name in row}

@@ -18,13 +18,13 @@ class Difference(Facts):
     what: str
     """The rows that were compared: `result`, or `insert`, `update` or `delete` for those of its feed."""
     row: str
-    """The row, by its key if that is compared, else by all its columns."""
+    """The row: its key if a column of it differs, else the columns that are compared."""
     column: str = ""
     """The column that differs; empty if the whole row is missing or surplus."""
     expected: str
-    """The expected value, or the missing row; `-` for a surplus row."""
+    """The expected value; of a whole row `present` or `absent`."""
     found: str
-    """The value found, or the surplus row; `-` for a missing row."""
+    """The value found; of a whole row `present` or `absent`."""
 
 
 class CaseReport(Facts):
@@ -56,8 +56,8 @@ class CaseReport(Facts):
         """Explain why the case did not pass."""
         if self.error is not None:
             return self.error.message
-        rows = [(each.what, each.row, each.column, each.expected, each.found) for each in self.differences]
-        return "\n".join(table(("rows", "row", "column", "expected", "found"), rows, [False] * 5))
+        rows = [(each.what, each.column, each.expected, each.found, each.row) for each in self.differences]
+        return "\n".join(table(("rows", "column", "expected", "found", "row"), rows, [False] * 5))
 
 
 class CasesReport(Facts):

@@ -26,7 +26,7 @@ DIFFERS = CaseReport(
     seconds=0.5,
     differences=(
         Difference(what="result", row="k=1", column="v", expected="a", found="NULL"),
-        Difference(what="delete", row="k=2", expected="-", found="k=2  v=<b>"),
+        Difference(what="delete", row="k=2  v=<b>", expected="absent", found="present"),
     ),
 )
 STOPPED = CaseReport(
@@ -50,10 +50,10 @@ def test_the_report_has_a_line_for_each_case_and_both_values_where_rows_differ()
         "b.test.yml::stops ERROR  2.0 s",
         "",
         "differs (a.test.yml, line 9), join j",
-        "rows    row  column  expected  found",
-        "──────  ───  ──────  ────────  ──────────",
-        "result  k=1  v       a         NULL",
-        "delete  k=2          -         k=2  v=<b>",
+        "rows    column  expected  found    row",
+        "──────  ──────  ────────  ───────  ──────────",
+        "result  v       a         NULL     k=1",
+        "delete          absent    present  k=2  v=<b>",
         "",
         "stops (b.test.yml, line 2), join j",
         "j: a source holds a key twice",
@@ -183,9 +183,9 @@ def test_cases_go_through_the_product_and_leave_the_lake_of_the_file_alone(
     differences = [tuple(each[part] for part in COMPARED) for each in reports[2]["differences"]]
     assert differences == [
         ("result", "id=1", "method", "cash", "card"),
-        ("result", "id=3", "", "id=3  method=NULL", "-"),
-        ("result", "id=2", "", "-", "id=2  method=NULL"),
-        ("insert", "method=NULL", "", "-", "method=NULL"),
+        ("result", "id=3  method=NULL", "", "present", "absent"),
+        ("result", "id=2  method=NULL", "", "absent", "present"),
+        ("insert", "method=NULL", "", "absent", "present"),
     ]
     assert "did you mean `method`?" in reports[5]["error"]["hint"]
     assert ElementTree.parse(junit).getroot().get("errors") == "3"
