@@ -29,11 +29,13 @@ def run_files(chosen: FileOptions, files: Sequence[Path], select: list[str] | No
     chosen.pipeline = workspace.file.pipeline
     cases = read_cases(paths, workspace.file, partial(columns_of_source, workspace))
     names = selected(workspace.file, select)
-    chosen_cases = [case for case in cases if select is None or case.case.join in names]
+    wanted = [case for case in cases if case.case.join in names]
+    if not wanted:
+        raise WrongUse("test", f"no case is about {', '.join(names)}", expected="a case of a selected join")
     if not str(workspace.spark.conf.get("spark.master", "local")).startswith("local"):
         hint = "run it where lakejoin starts Spark itself, without spark.master and spark.remote"
         raise WrongUse("test", "cases run on a Spark of this machine, which sees their folder", hint=hint)
     from pipelines.cli.progress import spinner
 
     with TemporaryDirectory(prefix="lakejoin-test-") as scratch, spinner("testing", workspace.spark):
-        return run_cases(workspace, chosen_cases, Path(scratch))
+        return run_cases(workspace, wanted, Path(scratch))

@@ -29,6 +29,7 @@ from pipelines.report import CaseReport, CasesReport, Difference
 from pipelines.report.facts import cell
 
 QUICK = {
+    "spark.buffer.pageSize": "1m",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
