@@ -1,6 +1,7 @@
 """Run cases: each join on a lake of its own, through load, epochs and gates, and compare what it must hold."""
 
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ QUICK = {
 
 MOST_ROWS = 1_000
 """Rows of a result, or of a feed, that are compared. Cases are written by hand; by judgement."""
+
+log = logging.getLogger(__name__)
 
 
 class BadCase(LakejoinError):
@@ -89,6 +92,7 @@ class _ScratchLake:
         try:
             differences = tuple(self._differences())
         except Exception as raised:  # whatever it is, the other cases follow
+            log.debug("case %s", self._named.name, exc_info=True)
             error = as_known(raised, self._case.join)
         return CaseReport(
             file=self._named.file,
