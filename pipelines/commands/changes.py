@@ -21,8 +21,7 @@ from lakehouse.values.sqltext import quote, row_struct, text
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plain_values import plain_value, plain_values
 from pipelines.commands.published import RequestedRange, VersionRange, find_range
-from pipelines.epochs.kinds import kind_of
-from pipelines.language import ROW_COLUMNS, STREAM_COLUMNS, UnknownJoin
+from pipelines.language import ROW_COLUMNS, STREAM_COLUMNS, UnknownJoin, statement_of
 from pipelines.language.names import DELETED, PREFIX, nearest
 from pipelines.report import ChangesReport, RowChange
 
@@ -139,15 +138,28 @@ def _published(workspace: Workspace, name: str, requested: RequestedRange | None
     return _Published(
         workspace=workspace,
         table=table if is_join else replace(table, where=f"NOT {quote(DELETED)}"),
-        key=() if kind_of(workspace, name).only_appends else table.key,
-        columns=StructType([field for field in table.schema if not _is_internal(field.name)]),
+        key=key_of(workspace, name, table.schema),
+        columns=StructType([field for field in table.schema if not is_internal(field.name)]),
         versions=versions,
         epochs=history.between(versions.epochs[0] - 1, versions.epochs[-1]) if versions.epochs else (),
         changelog=None if log is None else find(workspace.engine, log),
     )
 
 
-def _is_internal(column: str) -> bool:
+def key_of(workspace: Workspace, name: str, columns: StructType) -> tuple[str, ...]:
+    """Return the key of the result of a join, or of the KTable of a changelog source; empty for a stream."""
+    file = workspace.file
+    if name in file.joins:
+        statement = statement_of(file, name)
+        key = () if statement.reads_stream else statement.key
+    else:
+        key = file.sources[name].key
+    own = {column.lower(): column for column in columns.fieldNames()}
+    return tuple(own[column.lower()] for column in key)
+
+
+def is_internal(column: str) -> bool:
+    """Return whether lakejoin alone uses a column of a result."""
     return column in (*ROW_COLUMNS, EPOCH, DELETED) or column.startswith(PREFIX)
 
 
