@@ -54,6 +54,7 @@ def test_the_row_is_named_other_joins_run_and_a_mended_row_passes(orders: Lake) 
     assert only(pipeline.verify(spark, ["rates"])).outcome == "done"
 
 
+@pytest.mark.deep
 def test_a_first_load_begins_anew_once_the_row_is_mended(orders: Lake) -> None:
     spark, pipeline = orders.spark, orders.pipeline(RATE.replace("o.amount", "CAST(o.t AS INT)"), SOURCES)
     orders.sql("INSERT INTO {orders} VALUES (3, 1, 1, 'three')", "orders")
@@ -83,6 +84,7 @@ def test_verify_and_a_backfill_name_the_row_of_two_inputs(orders: Lake) -> None:
     assert only(pipeline.verify(spark)).outcome == "done"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("rows", [1, pytest.param(200, marks=pytest.mark.deep)])
 def test_a_stream_passes_the_row_by_a_changed_statement_without_losing_its_history(orders, rows, monkeypatch):
     """The rows that met the table as it was stay as they are."""

@@ -154,6 +154,7 @@ def odd_keys(lake: Lake, prefix: str) -> Any:
     return lake.spark.createDataFrame([(text, f"{prefix}{n}") for n, text in enumerate(ODD)], "k STRING, v STRING")
 
 
+@pytest.mark.deep
 @cases(
     "inherited",
     pytest.param({}, marks=pytest.mark.slow),

@@ -137,6 +137,7 @@ def test_commits_that_arrive_between_two_joins_belong_to_the_next_run(loaded: La
     assert lake.versions() == before, "a run with nothing to do writes no row"
 
 
+@pytest.mark.deep
 @cases("write", "ledger: publishing epoch 2 of beside", "ledger: publishing epoch 2 of top", "ledger: complete")
 def test_a_killed_run_is_finished_at_its_own_cut(loaded: Lake, write: str) -> None:
     lake = loaded
@@ -178,6 +179,7 @@ def test_a_run_that_another_one_overtakes_says_that_it_is_not_complete(loaded: L
         assert step == "begun" or is_right(lake, at, versions)
 
 
+@pytest.mark.deep
 def test_a_pinned_version_that_delta_no_longer_reads_gives_way_to_the_newest(loaded: Lake) -> None:
     """A newest version may be older than the retention of its files; a commit then puts it out of reach."""
     lake = loaded
@@ -281,6 +283,7 @@ def test_a_source_that_is_created_again_during_a_run_is_not_read_as_the_old_one(
     assert lake.runs()[-1]["step"] == "incomplete"
 
 
+@pytest.mark.deep
 def test_the_row_of_a_first_run_creates_the_ledger_as_any_other_does(lake: Lake) -> None:
     lake.create("left", "k INT, v STRING", "(1, 'a')")
     lake.create("right", "k INT, w STRING", "(1, 'x')")

@@ -74,6 +74,7 @@ def test_tables_a_row_that_literals_miss_is_found(tables, monkeypatch, fault, fi
     assert lake.rows() == [(1, "@name", "A"), (2, "y", "C")]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("fault", "finding"), [(_altered, HOLDS), (_blind, FINDS)])
 def test_what_a_gate_without_literals_finds_is_explained_by_them(tables, monkeypatch, fault, finding):
     """Tables that are joined at once show the missed row; only then are the look-ups by literals held against them."""

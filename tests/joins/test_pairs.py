@@ -38,6 +38,7 @@ def test_what_an_epoch_makes_is_what_the_oracle_says(spark: SparkSession, seed: 
     _check(spark, joined(random), random, is_counted=seed % 3 == 0)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("semantics", ["kafka", "kafka-0.10.2", "kafka-0.10.0"])
 def test_so_it_is_under_the_rules_of_kafka_streams(spark: SparkSession, semantics: Semantics) -> None:
     random = Random(semantics)

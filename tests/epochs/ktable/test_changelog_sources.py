@@ -402,6 +402,7 @@ def test_what_a_source_cannot_be_is_a_fault_of_the_file(lake, columns, options, 
     assert refused.value.exit_code == 2
 
 
+@pytest.mark.deep
 def test_joins_read_the_last_committed_epoch_and_never_what_is_half_published(followed, capsys):
     """The merged rows of an open epoch are there already; plan and verify of the join do not see them."""
     lake = followed
@@ -489,6 +490,7 @@ def _outcome(lake: Lake) -> dict[str, Any]:
     }
 
 
+@pytest.mark.deep
 def test_a_log_whose_old_rows_are_trimmed_keeps_its_keys_under_ignore_deletes(lake: Lake) -> None:
     """Without it the message says how many keys a backfill deletes; with it a backfill deletes none either."""
     lake.create("orders_raw", COLUMNS, "(1, 1, 10, 'i', 1), (2, 1, 20, 'i', 2), (3, 1, 30, 'd', 3)")

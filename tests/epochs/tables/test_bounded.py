@@ -57,6 +57,7 @@ def test_a_run_takes_the_commits_in_epochs_within_the_bounds(backlog: Lake) -> N
     assert only(bounded(backlog, 3).verify(backlog.spark)).outcome == "done"
 
 
+@pytest.mark.deep
 def test_a_run_that_is_killed_between_two_epochs_goes_on_from_there(backlog: Lake) -> None:
     with killed("ledger: publishing epoch 3 of result"):
         backlog.pipeline(max_bytes=1).run(backlog.spark)  # an epoch takes one commit of each source all the same
@@ -65,6 +66,7 @@ def test_a_run_that_is_killed_between_two_epochs_goes_on_from_there(backlog: Lak
     assert backlog.rows() == joined(backlog, {"left": 8, "right": 8})
 
 
+@pytest.mark.deep
 def test_the_exact_changelog_is_the_same_in_any_epochs(lake: Lake) -> None:
     """And a join of the result, which keeps none, may be cut anywhere: also between the commits of a run."""
     create_small(lake)

@@ -48,6 +48,7 @@ def begin_changelog(lake: Lake) -> None:
     lake.pipeline(changelog=True).run(lake.spark)
 
 
+@pytest.mark.deep
 def test_a_load_begins_the_changelog(kept: Lake) -> None:
     """The first epoch has an upsert for each row of the result, and verify replays it."""
     assert logged(kept) == LOGGED

@@ -42,7 +42,11 @@ def test_inserts_are_one_append_in_one_file_and_updates_are_merged(loaded: Lake)
 @pytest.mark.every_case
 @pytest.mark.parametrize(
     ("write", "moment"),
-    [("ledger: publishing", "after"), ("load result", "after"), ("ledger: committed", "after")],
+    [
+        ("ledger: publishing", "after"),
+        pytest.param("load result", "after", marks=pytest.mark.deep),
+        pytest.param("ledger: committed", "after", marks=pytest.mark.deep),
+    ],
 )
 def test_inserts_of_a_killed_run_are_there_once(loaded: Lake, write: str, moment: str) -> None:
     with killed(write, moment):

@@ -64,6 +64,7 @@ def test_an_epoch_in_full_overwrites_the_result_and_says_so(changed: Lake) -> No
     )
 
 
+@pytest.mark.deep
 def test_the_epochs_around_an_overwrite_go_on_from_it(changed: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Little has changed, and an overwrite is cheaper all the same; feeds and a backfill go on from it."""
     pipeline = overwriting(changed, refresh="auto")
@@ -96,6 +97,7 @@ def test_a_feed_with_a_gap_leads_to_an_overwrite(changed: Lake) -> None:
     assert changed.rows() == [row for row in NEW if row[0] != 3]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("rows", [("(7, 5)", "(5, 5)"), ("(1, 5), (2, 5), (3, 6)", "(1, 5), (2, 5), (3, 7)")])
 def test_pairs_are_overwritten_too(lake: Lake, rows: tuple[str, str]) -> None:
     """Rows that match many rows, or none, whose part of the key is then null."""
@@ -111,6 +113,7 @@ def test_pairs_are_overwritten_too(lake: Lake, rows: tuple[str, str]) -> None:
     assert only(pipeline.verify(lake.spark)).outcome == "done"
 
 
+@pytest.mark.deep
 def test_a_run_that_is_killed_leaves_the_old_table_or_the_new(changed: Lake) -> None:
     """At every write, before and after it; the next run finishes the epoch, or computes it again if it is not there."""
     with recorded_writes() as writes:
@@ -167,6 +170,7 @@ def test_a_key_that_occurs_twice_all_the_same_breaks_the_epoch(changed: Lake, mo
     assert changed.rows() == NEW
 
 
+@pytest.mark.deep
 def test_a_row_that_raises_leaves_the_old_table(lake: Lake) -> None:
     lake.create("left", "k INT, v INT", "(1, 1), (2, 2)")
     lake.create("right", "k INT, w INT", "(1, 10)")
@@ -184,6 +188,7 @@ def test_a_row_that_raises_leaves_the_old_table(lake: Lake) -> None:
     assert lake.rows() == [(1, 10, 10), (2, 10, None)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("is_written", [False, True])
 def test_a_source_is_needed_only_before_the_overwrite(changed: Lake, is_written: bool) -> None:
     """A killed overwrite whose source was replaced is finished if its rows are written, else it is abandoned."""

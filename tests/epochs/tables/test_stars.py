@@ -90,6 +90,7 @@ def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake, monkeypatch: p
     assert star.version() == version
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("changelog", "looked_up_again"), [(False, False), (True, True)])
 def test_one_scan_reads_what_changed_and_what_refers_to_it(star, monkeypatch, changelog, looked_up_again):
     """A changed flight, one whose plane changed, one of both, null references and keys; a changelog needs more rows."""

@@ -1,5 +1,7 @@
 """Statements that run in another form than they are written in have the rows that Spark gives the written form."""
 
+import pytest
+
 from tests.lake import Lake
 
 SOURCES = {"orders": "id", "customers": "id", "nations": "id", "notes": "id"}
@@ -31,6 +33,7 @@ def changed(lake: Lake) -> None:
     lake.sql("DELETE FROM {orders} WHERE id = 1", "orders")
 
 
+@pytest.mark.deep
 def test_commas_are_joined_from_left_to_right_as_spark_does(lake: Lake) -> None:
     """Load, one epoch of changes in each role, and verify; Spark reads the statement as it stands in the file."""
     pipeline = filled(lake).pipeline(COMMAS, SOURCES)

@@ -94,6 +94,7 @@ def test_rows_meet_wait_and_leave_once(streams: Streams) -> None:
     assert only(join.verify(spark)).counts["missing"] == 0
 
 
+@pytest.mark.deep
 def test_the_fault_tolerance_example_of_the_hazelcast_design(streams: Streams) -> None:
     """After a restart a row is late as it was before: what it would have met has left the buffer."""
     sources = {name: {"key": "id", "kind": "stream", "watermarks": {"time": 0}} for name in ("ls", "rs")}
