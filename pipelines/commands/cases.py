@@ -140,11 +140,19 @@ class _ScratchLake:
         return get(self._workspace.engine, self._workspace.table(self._case.join)).version
 
     def _create(self, source: str) -> None:
+        """Create the table of a source with its rows: in one commit, unless Delta takes none for such columns."""
         columns, rows = self._named.tables[source], self._case.rows.get(source, [])
-        properties = {CHANGE_FEED: "true", **column_mapping(columns)}
+        mapping, address = column_mapping(columns), self._workspace.source(source)
+        properties = {CHANGE_FEED: "true", **mapping}
         listed = ", ".join(f"{text(name)} = {text(value)}" for name, value in properties.items())
-        create = f"CREATE TABLE {self._workspace.source(source).sql} USING delta TBLPROPERTIES ({listed})"
-        self._workspace.spark.sql(f"{create} AS {select_rows(rows, columns)}").collect()
+        create, spark = f"USING delta TBLPROPERTIES ({listed})", self._workspace.spark
+        if rows and not mapping:
+            spark.sql(f"CREATE TABLE {address.sql} {create} AS {select_rows(rows, columns)}").collect()
+            return
+        typed = ", ".join(f"{quote(name)} {data_type}" for name, data_type in columns.items())
+        spark.sql(f"CREATE TABLE {address.sql} ({typed}) {create}").collect()
+        if rows:
+            spark.sql(f"INSERT INTO {address.sql} {select_rows(rows, columns)}").collect()
 
     def _change(self, operation: Operation, changes: Changes) -> None:
         """Write the changes of one operation to the sources, those of each in a commit; each update has its own."""
