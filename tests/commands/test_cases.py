@@ -159,6 +159,7 @@ cases:
 """
 
 
+@pytest.mark.deep
 def test_cases_go_through_the_product_and_leave_the_lake_of_the_file_alone(
     lake: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:
