@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from pipelines.language import PipelineFile, Statement
+from pipelines.language import PipelineFile, Statement, statement_of
 from pipelines.language.sql.dialect import as_written
 from pipelines.language.statement.outputs import is_star
 from pipelines.language.statement.statement import ReferenceClause
@@ -18,12 +18,12 @@ def pruning_of(file: PipelineFile, statement: Statement, index: int) -> tuple[st
     if statement.reads_stream:
         return ()
     layout, references = file.joins[statement.name].cluster_by, list(_references(statement, index))
-    lines = [_skipped(_referring(statement, link), link.expressions) for link in references]
+    lines = [_skipped(file, _referring(statement, link), link.expressions) for link in references]
     pairing = statement.keys.pairing
     if pairing is not None and index in (pairing.left, pairing.right):
         is_left = index == pairing.left
         other = statement.sides[pairing.right if is_left else pairing.over].source
-        lines.append(_skipped(other, [one.right if is_left else one.left for one in pairing.equalities]))
+        lines.append(_skipped(file, other, [one.right if is_left else one.left for one in pairing.equalities]))
     return (*lines, _of_result(statement, layout, references, index))
 
 
@@ -45,11 +45,20 @@ def _referring(statement: Statement, link: ReferenceClause) -> str:
     return " and ".join(names) or "the table that refers to it"
 
 
-def _skipped(source: str, compared: Sequence[exp.Expr]) -> str:
+def _skipped(file: PipelineFile, source: str, compared: Sequence[exp.Expr]) -> str:
     """Describe by which of the compared values, those that are columns, files of a source may be skipped."""
-    if columns := ", ".join(as_written(value) for value in compared if isinstance(value, exp.Column)):
-        return f"it skips files of {source} by {columns}, if {source} is laid out by that"
-    return f"warning: it skips no file of {source}: {', '.join(map(as_written, compared))} is no column of it"
+    columns = [value for value in compared if isinstance(value, exp.Column)]
+    if not columns:
+        return f"warning: it skips no file of {source}: {', '.join(map(as_written, compared))} is no column of it"
+    listed = ", ".join(map(as_written, columns))
+    if source not in file.joins:
+        return f"it skips files of {source} by {listed}, if {source} is laid out by that"
+    layout = file.joins[source].cluster_by or statement_of(file, source).key
+    if {column.name.lower() for column in columns}.isdisjoint(name.lower() for name in layout):
+        would = ", ".join(column.name for column in columns)
+        by = f"which is laid out by ({', '.join(layout)})"
+        return f"warning: it skips no file of {source}, {by}: its `cluster_by: [{would}]` would"
+    return f"it skips files of {source} by {listed}"
 
 
 def _of_result(statement: Statement, layout: Sequence[str], references: Sequence[ReferenceClause], index: int) -> str:
