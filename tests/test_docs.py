@@ -324,6 +324,8 @@ def test_what_the_pages_say_to_type_works(spark, tmp_path, monkeypatch, capsys):
     newest, first = json.loads(capsys.readouterr().out)["joins"][0]["epochs"]
     assert first["counts"]["inserted"] == 5
     assert [newest["counts"][name] for name in ("inserted", "updated", "deleted")] == [1, 4, 1], "as sources.py says"
+    assert main(["changes", "orders_paid"]) == 0
+    assert capsys.readouterr().out in blocks("text", section(LAKEHOUSE, "What an epoch changed"))
     (python,) = blocks("python", text_of(README))
     exec(python, {"spark": spark})
     assert "orders_paid: nothing to do" in capsys.readouterr().out
@@ -368,4 +370,4 @@ def test_the_faults_on_the_page_are_what_check_prints(tmp_path, monkeypatch, cap
     (tmp_path / "lakejoin.yml").write_text(text)
     monkeypatch.chdir(tmp_path)
     assert main(["check", "-f", "lakejoin.yml"]) == 2
-    assert [capsys.readouterr().err] == blocks("text", text_of(CONF))
+    assert [capsys.readouterr().err] == blocks("text", section(CONF, "Check a file"))

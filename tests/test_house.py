@@ -199,6 +199,7 @@ OF_THIS_MACHINE = {
     "lakehouse/session/configured.py": "the defaults of Spark",
     "pipelines/binding/workspace.py": "the folder of the pipeline file",
     "pipelines/commands/api.py": "the pipeline file, and the folders of pages",
+    "pipelines/commands/cases.py": "the folder of the lakes of cases",
     "pipelines/commands/docs.py": "the folder of pages",
     "pipelines/commands/init.py": "the folder of a new pipeline",
     "pipelines/commands/keys.py": "the pipeline file, which it edits",

@@ -1,7 +1,7 @@
 """The tables that lakejoin maintains: their creation, removal, upkeep, and return to an earlier version."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 
@@ -39,13 +39,18 @@ def create(
     """
     merged = {CHANGE_FEED: str(feed).lower(), "delta.enableDeletionVectors": "true", **TABLE_PROPERTIES}
     merged |= {**(cluster_properties(cluster_by) if cluster_by else {}), **(properties or {})}
-    if any(_SPECIAL_IN_COLUMN_NAMES.search(name) for name in names_in(schema)):
-        merged["delta.columnMapping.mode"] = "name"
+    merged |= column_mapping(names_in(schema))
     columns = ", ".join(f"{quote(field.name)} {type_sql(field.dataType)}" for field in schema)
     statement = f"CREATE TABLE IF NOT EXISTS {address.sql} ({columns}) USING delta"
     statement += _clustering(cluster_by or _clustering_columns(schema, key))
     statement += f" TBLPROPERTIES {_properties(merged)}"
     write(f"create table {address.label}", lambda: spark.sql(statement).collect(), address.path)
+
+
+def column_mapping(names: Iterable[str]) -> dict[str, str]:
+    """Return the property that a table needs if the name of a column has characters that Parquet does not take."""
+    special = any(_SPECIAL_IN_COLUMN_NAMES.search(name) for name in names)
+    return {"delta.columnMapping.mode": "name"} if special else {}
 
 
 def recluster(engine: Engine, table: Table, cluster_by: Sequence[str]) -> dict[str, int]:

@@ -28,7 +28,7 @@ from pipelines.language import (
     reads,
     statement_of,
 )
-from pipelines.language.names import nearest
+from pipelines.language.names import unknown_output
 from pipelines.plan.sharing import is_read_once, is_single_store
 
 
@@ -137,8 +137,7 @@ def _expectation_faults(workspace: Workspace, name: str, columns: Sequence[str])
             for column in columns_of(arguments):
                 if column not in columns:
                     path = f"joins.{name}.expectations.{index}.{expectation}"
-                    hint = nearest(column, columns) or f"the columns are {', '.join(columns)}"
-                    yield Fault(path, f"`{column}` is not a column of the result", hint)
+                    yield Fault(path, *unknown_output(column, columns))
 
 
 def layout_faults(name: str, cluster_by: Iterable[str], columns: StructType) -> Iterator[Fault]:
@@ -147,8 +146,7 @@ def layout_faults(name: str, cluster_by: Iterable[str], columns: StructType) -> 
     for column in cluster_by:
         of = columns[column].dataType if column in known else None
         if of is None:
-            hint = nearest(column, known) or f"the columns are {', '.join(known)}"
-            yield Fault(path, f"`{column}` is not a column of the result", hint)
+            yield Fault(path, *unknown_output(column, known))
         elif not skips_files(of) or is_collated(of):
             problem = f"`{column}` is {of.simpleString()}, by which no file is skipped"
             yield Fault(path, problem, "choose another column")

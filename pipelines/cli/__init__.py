@@ -7,6 +7,7 @@ import sys
 import click
 
 from lakehouse.errors.errors import LakejoinError
+from pipelines.cli import reading  # noqa: F401  (adds its commands)
 from pipelines.cli.commands import cli
 from pipelines.cli.logs import tell
 from pipelines.cli.options import misused

@@ -1,4 +1,4 @@
-"""The commands."""
+"""The commands that run joins and report on them; `reading` has those that read what is published, and the demo."""
 
 from functools import partial
 from pathlib import Path
@@ -8,12 +8,9 @@ import click
 
 from pipelines.cli.logs import log_to_stderr
 from pipelines.cli.options import (
-    CONF,
-    FILE,
     FOLDER,
     SELECT,
     THREADS,
-    VAR,
     FileOptions,
     WithRuns,
     add_keys_to,
@@ -327,76 +324,3 @@ def maintain(chosen: FileOptions, select: list[str] | None) -> "Answer":
 
     with spinner("maintaining"):
         return maintain_joins(workspace, select)
-
-
-@cli.command()
-@FILE
-@VAR
-@CONF
-@click.option("--folder", type=FOLDER, help="Folder for the pages. Default: `docs` beside the pipeline file.")
-def docs(path: Path | None, variables: dict[str, str], conf: dict[str, str], folder: Path | None) -> None:
-    """
-    Write a static site about the joins and their epochs.
-
-    The site needs no server and no network: open the page that is printed. Only the ledger and the logs of
-    the results are read.
-    """
-    workspace = FileOptions(path, variables, conf).open_without_spark()
-    from pipelines.cli.progress import spinner
-    from pipelines.commands.docs import write_docs
-
-    with spinner("writing the pages"):
-        index = write_docs(workspace, folder)
-    click.echo(index)
-
-
-@cli.command()
-@click.argument("query")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=20, show_default=True, help="Rows to print.")
-@click.option(
-    "--run",
-    default="",
-    metavar="RUN",
-    help="Read the tables as this run left them: the beginning of its id, or `last complete`.",
-)
-@reporting("sql")
-def sql(chosen: FileOptions, query: str, limit: int, run: str) -> "Answer":
-    """
-    Answer a query over the pipeline's tables.
-
-    QUERY names sources, results and lakejoin_ledger as the pipeline file does; each is read at its newest version, or
-    with `--run` all at the versions of one run.
-    """
-    from pipelines.cli.progress import spinner
-    from pipelines.commands.query import answer
-
-    workspace = chosen.open()
-    with spinner("reading"):
-        return answer(workspace, query, limit, run)
-
-
-@cli.command()
-@click.option("--report", is_flag=True, help="Print the schema of the reports of `--output json` instead.")
-def schema(report: bool) -> None:
-    """Print the JSON schema of the pipeline file, for editors."""
-    from pipelines.language import schema
-    from pipelines.report import report_schema
-
-    click.echo(report_schema() if report else schema(), nl=False)
-
-
-@cli.command()
-@click.option(
-    "--folder",
-    type=FOLDER,
-    default="lakejoin-demo",
-    show_default=True,
-    help="Folder for the tables of the demo; replaced if an earlier demo created it.",
-)
-@click.option("--tour", is_flag=True, help="Show all kinds of joins with all flights of 2013, in several minutes.")
-def demo(folder: Path, tour: bool) -> None:
-    """Load a join of real flights, follow three rounds of changes and verify the result."""
-    from lakehouse.session.session import local_session
-    from pipelines.commands.demo import run_demo, run_tour
-
-    (run_tour if tour else run_demo)(local_session, folder, click.echo)

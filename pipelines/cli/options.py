@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from pipelines.binding.workspace import Workspace
     from pipelines.language import PipelineFile
     from pipelines.plan.request import Backfill
-    from pipelines.report import Command, Part, QueryReport, Report, RunReport
+    from pipelines.report import CasesReport, Command, Part, QueryReport, Report, RunReport
 
-    Answer: TypeAlias = "Iterable[Part] | QueryReport | WithRuns"
+    Answer: TypeAlias = "Iterable[Part] | QueryReport | CasesReport | WithRuns"
 
 
 class Folder(click.Path):
@@ -70,6 +71,13 @@ CONF = click.option(
     metavar="KEY=VALUE",
     callback=lambda _context, _option, value: _settings(value),
     help="Setting of the Spark that the command starts, such as spark.driver.memory=8g. Repeatable.",
+)
+KEY = click.option(
+    "--key",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    callback=lambda _context, _option, value: dict(_pairs(value, "--key")),
+    help="Only the row with this value in a column of the key. Repeatable, for a key of several columns.",
 )
 SELECT = click.option(
     "--select",
@@ -131,8 +139,11 @@ class FileOptions:
         _ = workspace.spark
         return workspace
 
-    def open_without_spark(self, *, goes_on: bool = False) -> "Workspace":
-        """Open a workspace of the file; Spark starts if something needs it, to last if the command `goes_on`."""
+    def open_without_spark(self, *, goes_on: bool = False, is_small: bool = False) -> "Workspace":
+        """
+        Open a workspace of the file; Spark starts if something needs it, to last if the command `goes_on`, to read few
+        rows if the tables of the file have few or if the command `is_small`.
+        """
         file, folder = self.load()
         from lakehouse.session.session import local_session
         from pipelines.binding.workspace import Workspace
@@ -140,7 +151,9 @@ class FileOptions:
 
         def start() -> "SparkSession":
             announce("Starting Spark takes some seconds ...")
-            return local_session(file.spark, is_command=not goes_on, is_small=not goes_on and workspace.is_small)
+            return local_session(
+                file.spark, is_command=not goes_on, is_small=is_small or (not goes_on and workspace.is_small)
+            )
 
         workspace = Workspace.on_demand(start, file, folder)
         return workspace
@@ -177,7 +190,7 @@ def reporting(command: "Command") -> Callable[[Callable[..., "Answer"]], Callabl
             if shown and output == "text" and report.error is not None:
                 tell(shown, logging.ERROR, code=report.error.code, exit_code=report.exit_code)
             elif shown:
-                click.echo(shown)
+                _print(report, shown, output)
             click.get_current_context().exit(report.exit_code)
 
         return invoke
@@ -303,8 +316,10 @@ def _known(error: BaseException) -> LakejoinError:
 def _report(
     command: "Command", pipeline: str, answer: "Answer" = (), *, error: LakejoinError | None = None
 ) -> "Report":
-    from pipelines.report import QueryReport, Report
+    from pipelines.report import CasesReport, QueryReport, Report
 
+    if isinstance(answer, CasesReport):
+        return Report(command=command, pipeline=pipeline, cases=answer)
     if isinstance(answer, QueryReport):
         return Report(command=command, pipeline=pipeline, query=answer)
     if isinstance(answer, WithRuns):
@@ -316,6 +331,17 @@ def _shown(report: "Report", output: str) -> str:
     if output == "json":
         return json.dumps(report.machine(), indent=2, allow_nan=False)
     return report.text() if report.error is None else report.error.message
+
+
+def _print(report: "Report", shown: str, output: str) -> None:
+    """Print a report on stdout, with colours on a terminal."""
+    styled = report.styled() if output == "text" and sys.stdout.isatty() else None
+    if styled is None:
+        click.echo(shown)
+    else:
+        from rich.console import Console
+
+        Console(highlight=False).print(styled, soft_wrap=True)
 
 
 def _line(report: "Report", output: str) -> str:
@@ -361,7 +387,7 @@ def _pairs(texts: tuple[str, ...], option: str) -> Iterator[tuple[str, str]]:
     for item in texts:
         name, equals, value = item.partition("=")
         if not equals:
-            metavar = "NAME=VALUE" if option == "--var" else "KEY=VALUE"
+            metavar = {"--var": "NAME=VALUE", "--key": "COLUMN=VALUE"}.get(option, "KEY=VALUE")
             raise click.BadParameter(f"`{item}` is not {metavar}", param_hint=f"'{option}'")
         if name in names:
             raise click.BadParameter(f"`{name}` is set twice", param_hint=f"'{option}'")

@@ -4,10 +4,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.binding.workspace import Workspace
+from pipelines.commands.changes import changes_frame
 from pipelines.commands.docs import write_docs
 from pipelines.commands.maintain import maintain_joins
 from pipelines.commands.published import read_range
@@ -65,6 +67,37 @@ class Pipeline:
             LakejoinError: The pipeline file has no such table.
         """
         return read_table(self._open(spark), spark, name, run)
+
+    def changes(
+        self,
+        spark: SparkSession,
+        name: str,
+        *,
+        epochs: str = "",
+        versions: str = "",
+        key: Mapping[str, Any] | None = None,
+    ) -> DataFrame:
+        """
+        Return the rows that epochs of a join changed, from the change feed of its result, commit by commit.
+
+        Args:
+            epochs: The epochs, `7..9`, `7..` or `7`; by default the newest one that changed a row.
+            versions: The versions of the result instead.
+            key: Values of columns of the key, to return the changes of these rows only.
+
+        Returns:
+            A frame of lakejoin's own session, in the order of the versions and the key: `change` (insert, update or
+            delete), `epoch` (bigint; null for a change by another writer), `version` (bigint, of the result), `cause`
+            (array of the inputs whose changes caused it, empty without a changelog), `key` (struct; not for a stream),
+            `differing` (array of the columns that an update changed), `old` and `new` (struct of the columns; null if
+            the row did or does not exist).
+
+        Raises:
+            UnknownJoin, BadRange, BadKey: The join, the range or the key does not exist.
+            NotLoaded: The join has not run.
+            FeedUnavailable: Versions of the range are no longer readable.
+        """
+        return changes_frame(self._open(spark), name, read_range(epochs, versions, "changes"), key)
 
     def watch(
         self,

@@ -15,7 +15,7 @@ from pipelines.commands.runs import runs_of
 from pipelines.commands.site import JoinFacts, SiteFacts, SourceEntry, pages, write_files
 from pipelines.commands.site.facts import State
 from pipelines.commands.site.pages import DATA_DOCS, INDEX
-from pipelines.epochs.targets import fault_of_targets
+from pipelines.epochs.targets import inspect_targets
 from pipelines.language import PipelineFile, changelog_fingerprint, fingerprint
 from pipelines.language.join.fingerprint import NO_SETTINGS
 from pipelines.report import SourceExplanation
@@ -42,7 +42,7 @@ def write_docs(workspace: Workspace, folder: Path | None = None) -> Path:
     now, settings = datetime.now(UTC), workspace.deviations
     site = site_of(workspace.file, workspace.nodes(), ledger, now, settings, data_docs=has_data_docs)
     verified = workspace.ledger.all_verified()
-    faults = {name: fault_of_targets(workspace, name, ledger[name]) for name in workspace.nodes() if name in ledger}
+    faults = {name: inspect_targets(workspace, name, ledger[name])[1] for name in workspace.nodes() if name in ledger}
     joins = tuple(_as_observed(join, verified.get(join.name), faults.get(join.name)) for join in site.joins)
     write_files(folder, pages(replace(site, joins=joins, runs=runs_of(workspace, RUNS_SHOWN))))
     return folder / INDEX

@@ -1,4 +1,4 @@
-"""A first pipeline, ready to run: the pipeline file, its schema for editors, and a script that creates two tables."""
+"""A first pipeline, ready to run: the pipeline file with cases and schema, and a script that creates two tables."""
 
 import importlib.resources
 import os
@@ -11,10 +11,11 @@ from lakehouse.errors.errors import FilesExist, LakejoinError
 from pipelines.language import schema
 from pipelines.language.load import FILE_NAME
 
-SCHEMA, SOURCES = "lakejoin.schema.json", "sources.py"
+SCHEMA, SOURCES, CASES = "lakejoin.schema.json", "sources.py", "lakejoin.test.yml"
 
 WHAT = {
     FILE_NAME: "the pipeline: orders joined with their payments",
+    CASES: "two cases: rows of the sources, and what the join must make of them",
     SCHEMA: "its schema, for editors that check and complete YAML",
     SOURCES: "creates the two tables, and changes them when it runs again",
 }
@@ -27,7 +28,7 @@ def write_example(folder: Path) -> str:
     Raises:
         FilesExist: One of the files exists already.
     """
-    contents = {FILE_NAME: example(f"example/{FILE_NAME}"), SCHEMA: schema(), SOURCES: example(f"example/{SOURCES}")}
+    contents = {name: example(f"example/{name}") for name in (FILE_NAME, CASES, SOURCES)} | {SCHEMA: schema()}
     existing = [str(folder / name) for name in contents if os.path.lexists(folder / name)]
     if existing:
         problem = f"{', '.join(existing)} {'exists' if len(existing) == 1 else 'exist'} already"
@@ -63,6 +64,7 @@ def _commands(folder: Path) -> list[str]:
         (f"{lakejoin} plan", "shows what run would do, and why"),
         (f"{lakejoin} run", "applies only what changed"),
         (f'{lakejoin} sql "SELECT * FROM orders_paid"', "shows the result"),
+        (f"{lakejoin} test", f"runs the cases of {CASES}"),
         (f"{lakejoin} verify", "computes the join from scratch and compares"),
     ]
     if folder.resolve() != Path.cwd():

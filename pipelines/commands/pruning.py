@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlglot import exp
 
-from pipelines.language import PipelineFile, Statement
+from pipelines.language import PipelineFile, Statement, statement_of
 from pipelines.language.sql.dialect import as_written
 from pipelines.language.statement.outputs import is_star
 from pipelines.language.statement.queries import source_column
@@ -19,12 +19,13 @@ def pruning_of(file: PipelineFile, statement: Statement, index: int) -> tuple[st
     if statement.reads_stream:
         return ()
     layout, references = file.joins[statement.name].cluster_by, list(_references(statement, index))
-    lines = [_skipped(statement, _referring(statement, link), link.expressions) for link in references]
+    lines = [_skipped(file, statement, _referring(statement, link), link.expressions) for link in references]
     pairing = statement.keys.pairing
     if pairing is not None and index in (pairing.left, pairing.right):
         is_left = index == pairing.left
         other = statement.sides[pairing.right if is_left else pairing.over].source
-        lines.append(_skipped(statement, other, [one.right if is_left else one.left for one in pairing.equalities]))
+        compared = [one.right if is_left else one.left for one in pairing.equalities]
+        lines.append(_skipped(file, statement, other, compared))
     return (*lines, _of_result(statement, layout, references, index))
 
 
@@ -46,19 +47,28 @@ def _referring(statement: Statement, link: ReferenceClause) -> str:
     return " and ".join(names) or "the table that refers to it"
 
 
-def _skipped(statement: Statement, source: str, compared: Sequence[exp.Expr]) -> str:
+def _skipped(file: PipelineFile, statement: Statement, source: str, compared: Sequence[exp.Expr]) -> str:
     """Describe by which of the compared values, those that are columns, files of a source may be skipped."""
-    if columns := ", ".join(as_written(value) for value in compared if _is_column(statement, value)):
-        return f"it skips files of {source} by {columns}, if {source} is laid out by that"
-    return f"warning: it skips no file of {source}: {', '.join(map(as_written, compared))} is no column of it"
+    columns = {value: name for value in compared if (name := _source_column(statement, value)) is not None}
+    if not columns:
+        return f"warning: it skips no file of {source}: {', '.join(map(as_written, compared))} is no column of it"
+    listed = ", ".join(map(as_written, columns))
+    if source not in file.joins:
+        return f"it skips files of {source} by {listed}, if {source} is laid out by that"
+    layout = file.joins[source].cluster_by or statement_of(file, source).key
+    if {name.lower() for name in columns.values()}.isdisjoint(name.lower() for name in layout):
+        would = ", ".join(columns.values())
+        by = f"which is laid out by ({', '.join(layout)})"
+        return f"warning: it skips no file of {source}, {by}: its `cluster_by: [{would}]` would"
+    return f"it skips files of {source} by {listed}"
 
 
-def _is_column(statement: Statement, value: exp.Expr) -> bool:
-    """Return whether a value is a column of a source, not an expression of the statement or of a subquery."""
+def _source_column(statement: Statement, value: exp.Expr) -> str | None:
+    """Return the column of a source that a value is; None for an expression of the statement or of a subquery."""
     if not isinstance(value, exp.Column):
-        return False
-    inputs = [side for side in statement.sides if side.alias.lower() == value.table.lower()]
-    return all(source_column(side, value.name) for side in inputs)
+        return None
+    inputs = (side for side in statement.sides if side.alias.lower() == value.table.lower())
+    return next((source_column(side, value.name) for side in inputs), value.name)
 
 
 def _of_result(statement: Statement, layout: Sequence[str], references: Sequence[ReferenceClause], index: int) -> str:

@@ -61,10 +61,10 @@ class RowsWithSuite(NamedTuple):
     suite: Declared
 
 
-def read_range(epochs: str, versions: str) -> RequestedRange | None:
+def read_range(epochs: str, versions: str, command: str = "validate") -> RequestedRange | None:
     """Parse a range of epochs or versions of the result, `3..7`, `3..` or `3`; None if both are empty."""
     if epochs and versions:
-        raise BadRange("validate", "--epochs and --versions exclude each other", hint="choose one of them")
+        raise BadRange(command, "--epochs and --versions exclude each other", hint="choose one of them")
     text = epochs or versions
     if not text:
         return None
@@ -74,7 +74,7 @@ def read_range(epochs: str, versions: str) -> RequestedRange | None:
         last = first if parts[2] is None else int(parts[3]) if parts[3] else None
         if last is None or first <= last:
             return RequestedRange(unit, first, last)
-    raise BadRange("validate", f"`{text}` is not a range of {unit}", expected="3..7, 3.. (to the newest) or 3")
+    raise BadRange(command, f"`{text}` is not a range of {unit}", expected="3..7, 3.. (to the newest) or 3")
 
 
 def find_range(name: str, requested: RequestedRange, history: JoinHistory, result: Table) -> VersionRange:

@@ -1,15 +1,11 @@
 """Answers to queries over the tables of a pipeline file, by their names there. Only queries are executed."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import sqlglot
 from pyspark.errors import ParseException, PySparkException
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import types as T
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
@@ -20,6 +16,7 @@ from lakehouse.ledger.runs import Run
 from lakehouse.values.recorded import CHANGELOG
 from lakehouse.values.sqltext import quote
 from pipelines.binding.workspace import Workspace
+from pipelines.commands.plain_values import plain_value, plain_values
 from pipelines.commands.runs import find_run, version_in
 from pipelines.language import PipelineFile
 from pipelines.language.names import nearest
@@ -39,10 +36,6 @@ BEGINS_A_QUERY = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", 
 
 ONE_QUERY = "enter one read-only query: SELECT, WITH, FROM, VALUES or TABLE ..."
 
-NUMBERS = (T.IntegralType, T.FloatType, T.DoubleType)
-PLAIN = (T.NullType, T.BooleanType, *NUMBERS, T.StringType, T.BinaryType, T.VariantType)
-"""Types whose values are collected as they are; Spark casts values of all other types to strings."""
-
 
 class BadQuery(LakejoinError):
     """The text is not a query, refers to an unknown table or column, or fails."""
@@ -60,9 +53,7 @@ def answer(workspace: Workspace, query: str, limit: int, run: str = "") -> Query
 
     With the id of a `run`, or `last complete`, tables other than the ledger are read at its versions.
 
-    Decimals, dates, times and intervals are strings as Spark formats them in the time zone of the pipeline file; binary
-    values are hexadecimal strings; variants are JSON values. NaN, infinities and keys of maps are strings. If a struct
-    has two fields of one name, its fields are named col1, col2, ...
+    Values are those of JSON, as `plain_values` converts them.
 
     Raises:
         BadQuery: The text is not a query, refers to an unknown table or column, or fails.
@@ -80,10 +71,10 @@ def answer(workspace: Workspace, query: str, limit: int, run: str = "") -> Query
         try:
             frame = workspace.spark.sql(query)
             columns = tuple(ColumnReport(name=field.name, type=field.dataType.simpleString()) for field in frame.schema)
-            collected = _plain(frame).limit(limit + 1).collect()
+            collected = plain_values(frame).limit(limit + 1).collect()
         except PySparkException as error:
             raise _refusal(workspace.file, query, error) from error
-    rows = tuple(tuple(map(_value, row)) for row in collected[:limit])
+    rows = tuple(tuple(map(plain_value, row)) for row in collected[:limit])
     return QueryReport(
         columns=columns, rows=rows, more=len(collected) > limit, run_id="" if chosen is None else chosen.id
     )
@@ -190,42 +181,3 @@ def _position(message: str, query: str, lines_before: int) -> str:
     if line > query.count("\n") + 1:
         return " (at the end of the query)"
     return f" (line {line}, column {column})" if line > 0 else ""
-
-
-def _plain(frame: DataFrame) -> DataFrame:
-    """Cast values without a JSON equivalent to strings, also inside arrays, maps and structs."""
-    types = [_plain_type(field.dataType) for field in frame.schema]
-    named = frame.toDF(*(f"c{n}" for n in range(len(types))))  # names may occur twice
-    return named.select(*(named[f"c{n}"].cast(data_type) for n, data_type in enumerate(types)))
-
-
-def _plain_type(data_type: T.DataType) -> T.DataType:
-    if isinstance(data_type, T.ArrayType):
-        return T.ArrayType(_plain_type(data_type.elementType), data_type.containsNull)
-    if isinstance(data_type, T.MapType):
-        return T.MapType(T.StringType(), _plain_type(data_type.valueType), data_type.valueContainsNull)
-    if isinstance(data_type, T.StructType):
-        names = data_type.fieldNames()
-        if len(set(names)) < len(names):  # a mapping would lose one
-            names = [f"col{n}" for n in range(1, len(names) + 1)]
-        fields = zip(names, data_type, strict=True)
-        return T.StructType(
-            [T.StructField(name, _plain_type(field.dataType), field.nullable) for name, field in fields]
-        )
-    return data_type if isinstance(data_type, PLAIN) else T.StringType()
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, Row):
-        return {name: _value(part) for name, part in zip(value.__fields__, value, strict=True)}
-    if isinstance(value, dict):
-        return {name: _value(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_value(part) for part in value]
-    if isinstance(value, T.VariantVal):
-        return _value(json.loads(str(value)))
-    if isinstance(value, bytes | bytearray):
-        return value.hex().upper()
-    if isinstance(value, float) and not -float("inf") < value < float("inf"):
-        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
-    return value

@@ -1,5 +1,6 @@
 """The state of each join: its last epoch, how far it is behind its sources, and how long these stay readable."""
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +18,7 @@ from pipelines.binding.workspace import Workspace
 from pipelines.commands.history import last_gate, refused_since, seconds_between_runs
 from pipelines.epochs.kinds import kind_of
 from pipelines.epochs.since import Since, since
-from pipelines.epochs.targets import fault_of_targets
+from pipelines.epochs.targets import inspect_targets
 from pipelines.language import changelog_fingerprint, fingerprint, is_stream, statement_of
 from pipelines.plan.decide import OF_KTABLES
 from pipelines.plan.values import Refresh
@@ -58,7 +59,7 @@ def status_of(workspace: Workspace, name: str, states: dict[str, State] | None =
     `states` has the states of others that are known already; those of the joins that it reads are added.
     """
     file, settings, history = workspace.file, workspace.deviations, workspace.ledger.of(name)
-    fault, last = fault_of_targets(workspace, name, history), history.committed
+    (tables, fault), last = inspect_targets(workspace, name, history), history.committed
     if name in file.joins:
         definition, commands = fingerprint(file, name, settings), kind_of(workspace, name).commands
         observations = _observe_inputs(workspace, name, history, {} if states is None else states)
@@ -68,10 +69,20 @@ def status_of(workspace: Workspace, name: str, states: dict[str, State] | None =
         observations = (_observe(workspace, name, table, last.sources[0] if last else None, refresh="incremental"),)
     redefined = last is not None and last.definition != definition
     status = judge(name, history, observations, datetime.now(UTC), redefined=redefined, fault=fault, commands=commands)
+    if name in file.joins and not status.note:
+        status = status.model_copy(update={"note": _layout_note(workspace, name, tables)})
     verified = None if name in file.sources else workspace.ledger.last_verified(name)
     if verified is None:
         return status
     return status.model_copy(update={"verified_at": verified.at, "verified_epoch": verified.epoch})
+
+
+def _layout_note(workspace: Workspace, name: str, tables: Iterable[Table]) -> str:
+    """Return what to do if `cluster_by` is not how the result among the tables is laid out; empty if it is."""
+    wanted = workspace.file.joins[name].cluster_by
+    if all(table.clustered_by == wanted for table in tables if table.address == workspace.table(name)):
+        return ""
+    return f"its files are not laid out by `cluster_by`: run `lakejoin maintain --select {name}`"
 
 
 def judge(

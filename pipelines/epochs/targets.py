@@ -53,13 +53,12 @@ def check_tables(workspace: Workspace, name: str, history: JoinHistory) -> None:
     check_targets(workspace, name, history)
 
 
-def fault_of_targets(workspace: Workspace, name: str, history: JoinHistory) -> LakejoinError | None:
-    """Return why the tables of a join are not as its last epoch left them, or cannot be read; None if they are."""
+def inspect_targets(workspace: Workspace, name: str, history: JoinHistory) -> tuple[list[Table], LakejoinError | None]:
+    """Return what `check_targets` does, or why the tables are not as the last epoch left them, or cannot be read."""
     try:
-        check_targets(workspace, name, history)
+        return check_targets(workspace, name, history), None
     except Exception as error:  # a log that is corrupt is a fault like others
-        return as_known(error, name)
-    return None
+        return [], as_known(error, name)
 
 
 def _checked(workspace: Workspace, name: str, history: JoinHistory, target: TargetVersions) -> Table:

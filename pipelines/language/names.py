@@ -1,7 +1,7 @@
 """Names: those that users may choose, those of the columns that lakejoin adds, and suggestions for misspelled ones."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lakehouse.errors.errors import printable
 from lakehouse.values.recorded import CHANGELOG, STATE
@@ -17,6 +17,12 @@ def nearest(name: str, known: Iterable[str], at_least: float = 0.6) -> str:
     spelled = {candidate.lower(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=at_least)
     return f"did you mean `{spelled[matches[0]]}`?" if matches else ""
+
+
+def unknown_output(name: str, columns: Sequence[str]) -> tuple[str, str]:
+    """Return the problem with a name that is not among the columns of a result, and a hint."""
+    hint = nearest(name, columns) or f"the columns are {', '.join(columns)}"
+    return f"`{name}` is not a column of the result", hint
 
 
 def checked_name(name: str) -> str:

@@ -9,17 +9,33 @@ import json
 from typing import Any, Literal
 
 from pydantic import computed_field
+from rich.text import Text
 
 from lakehouse.errors.errors import CannotContinue
-from pipelines.report.facts import Facts, Failure, number_of, table
+from pipelines.report.cases import CasesReport
+from pipelines.report.changes import ChangesReport
+from pipelines.report.facts import Facts, Failure, cell, number_of, table
 from pipelines.report.join_report import JoinReport, PlanReport
 from pipelines.report.run_report import RunReport, runs_as_text
 from pipelines.report.state import NEEDS_A_PERSON, JoinExplanation, JoinHistoryReport, JoinStatus
 
 Command = Literal[
-    "check", "explain", "plan", "run", "backfill", "flush", "verify", "validate", "status", "history", "maintain", "sql"
+    "check",
+    "explain",
+    "plan",
+    "run",
+    "backfill",
+    "flush",
+    "verify",
+    "validate",
+    "status",
+    "history",
+    "maintain",
+    "changes",
+    "test",
+    "sql",
 ]
-Part = JoinReport | PlanReport | JoinExplanation | JoinStatus | JoinHistoryReport
+Part = JoinReport | PlanReport | JoinExplanation | JoinStatus | JoinHistoryReport | ChangesReport
 NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal")
 
 
@@ -54,7 +70,7 @@ class QueryReport(Facts):
         """Render as text."""
         header = [column.name for column in self.columns]
         right = [column.is_number for column in self.columns]
-        rows = [[_cell(value) for value in row] for row in self.rows]
+        rows = [[cell(value) for value in row] for row in self.rows]
         return "\n".join([*table(header, rows, right), self._count()])
 
     def _count(self) -> str:
@@ -75,6 +91,8 @@ class Report(Facts):
     order of the file, except that a join comes after the joins that it reads."""
     query: QueryReport | None = None
     """The answer to the query of `sql`."""
+    cases: CasesReport | None = None
+    """How the cases of `test` ended; else null."""
     runs: tuple[RunReport, ...] | None = None
     """The newest runs, newest first: those of `history --runs`, and the last one of `status`; else null."""
     error: Failure | None = None
@@ -83,11 +101,13 @@ class Report(Facts):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def exit_code(self) -> int:
-        """The exit code of the command's error, else of the first join that failed or needs a person, else 0."""
+        """The exit code of the command's error, else of the first join that failed or needs a person, else 1 if a case
+        did not pass, else 0."""
         parts = (part.error for part in self.joins if isinstance(part, JoinReport))
         failed = next((error.exit_code for error in (self.error, *parts) if error is not None), 0)
         waits = any(isinstance(part, JoinStatus) and part.state in NEEDS_A_PERSON for part in self.joins)
-        return failed or (CannotContinue.exit_code if waits else 0)
+        is_wrong = self.cases is not None and not self.cases.are_met
+        return failed or (CannotContinue.exit_code if waits else int(is_wrong))
 
     def text(self) -> str:
         """Render as text."""
@@ -95,11 +115,20 @@ class Report(Facts):
             return f"{self.pipeline}: no faults; joins: {', '.join(part.join for part in self.joins)}"
         if self.command == "history" and self.runs is not None:
             return "\n".join(runs_as_text(self.runs))
+        if self.cases is not None:
+            return self.cases.styled().plain
         parts = [part.text() for part in self.joins]
         parts += [run.line() for run in self.runs or ()]
         if not parts and self.query is None:
             return f"{self.pipeline}: nothing to {self.command}"
         return "\n".join([*parts, *([self.query.text()] if self.query else [])])
+
+    def styled(self) -> Text | None:
+        """Render as text with colours; None for reports without."""
+        if self.cases is not None:
+            return self.cases.styled()
+        parts = [part.styled() for part in self.joins if isinstance(part, ChangesReport)]
+        return Text("\n").join(parts) if parts else None
 
     def line(self) -> str:
         """Render the report of a run in one line."""
@@ -119,9 +148,3 @@ def report_schema() -> str:
         "title": "lakejoin report",
     }
     return json.dumps(content, indent=2) + "\n"
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,9 @@
 """The base class of all parts of a report, the JSON form of an error, and the format of numbers, times and tables."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 from rich.cells import cell_len
@@ -124,13 +125,21 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
     Long texts are truncated, and control characters are escaped.
     """
     longest = [LONGEST] * (len(header) - 1) + [LONGEST_LAST]
-    lines = [[*map(_shown, line, longest)] for line in (header, *rows)]
+    lines = [[*map(shortened, line, longest)] for line in (header, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     rule = ["─" * min(width, LONGEST) for width in widths]
     return ["  ".join(map(_padded, line, widths, right)).rstrip() for line in (lines[0], rule, *lines[1:])]
 
 
-def _shown(text: str, longest: int) -> str:
+def cell(value: Any) -> str:
+    """Format a value of JSON for a table: a string as it is, null as NULL."""
+    if value is None:
+        return "NULL"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def shortened(text: str, longest: int = LONGEST_LAST) -> str:
+    """Truncate a text, and escape its control characters."""
     cut = text if len(text) <= longest else f"{text[: longest - 3]}..."
     return printable(cut)
 

@@ -4,7 +4,8 @@ How long lakejoin takes beside what people do without it, in one session.
     python -m tests.benchmarks NAME [--rows N --changes C --shape recent|uniform|skewed --width narrow|wide --repeat K]
 
 NAME is table_table, foreign_key, star, many, versions, backfill, reconcile, overhead, changelog, gate, layout,
-stream_table, stream_stream or threads. Prints one JSON line.
+stream_table, stream_stream or threads. With --file-bytes a load writes a file for so many bytes of its sources, so that
+a small result has as many files as a large one. Prints one JSON line.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+from lakehouse import limits
 from lakehouse.session.session import local_session
 from tests.benchmarks import single
 from tests.benchmarks.cases import JOINS
@@ -48,7 +50,9 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--ways", default=",".join(WAYS), help="what to compare; lakejoin must be among them")
     parser.add_argument("--join", choices=[*JOINS], default="table_table", help="what a benchmark of its own joins")
+    parser.add_argument("--file-bytes", type=int, default=limits.BYTES_PER_FILE)
     options = parser.parse_args()
+    limits.BYTES_PER_FILE = options.file_bytes
     with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
         events = Path(folder) / "events"
         events.mkdir()

@@ -71,8 +71,9 @@ def layout(meter: Meter, lake: Lake, workload: Workload, repeat: int) -> dict[st
         place = Lake(lake.spark, lake.folder / order)
         workload.fill(place)
         if order == "together":
-            source = place.at(workload.sources[0].name)
-            place.spark.sql(f"INSERT OVERWRITE {source} SELECT * FROM {source} ORDER BY {reference}")
+            orders = workload.sources[0]
+            ranges = f"/*+ REPARTITION_BY_RANGE({orders.files}, {reference}) */"
+            place.spark.sql(f"INSERT OVERWRITE {place.at(orders.name)} SELECT {ranges} * FROM {place.at(orders.name)}")
         clustered = {"sql": workload.statement(), "cluster_by": reference}
         pipeline = place.pipeline(workload.statement(), workload.keys, "by_key", {"by_reference": clustered})
         pipeline.run(place.spark)

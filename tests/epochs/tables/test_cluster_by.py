@@ -4,14 +4,18 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from expectations.gate import changes
 from lakehouse import limits
 from lakehouse.errors.errors import ForeignWriter, GateFailed, PipelineFileError
 from lakehouse.publish import merge
 from pipelines import Pipeline
 from pipelines.binding.bind import layout_faults
+from pipelines.binding.workspace import Workspace
+from pipelines.commands.status import status_of
 from pipelines.plan.values import EpochPlan
 from tests.cases import cases
 from tests.exact import WAYS
@@ -36,6 +40,10 @@ def loaded(lake: Lake, sql: str = REFERENCE, **options: Any) -> Pipeline:
     pipeline = lake.pipeline(sql, cluster_by="f", **options)
     pipeline.run(lake.spark)
     return pipeline
+
+
+def note(lake: Lake, pipeline: Pipeline) -> str:
+    return status_of(Workspace.open(lake.spark, pipeline.file, pipeline.folder), "result").note
 
 
 def clustering(lake: Lake) -> list[str]:
@@ -142,17 +150,41 @@ def test_many_values_before_the_change(lake: Lake, rows: int, values: int) -> No
     assert only(pipeline.verify(lake.spark)).outcome == "done"
 
 
-def test_a_first_load_is_sorted_by_the_columns(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files have separate ranges of the reference, not of the key."""
-    monkeypatch.setattr(limits, "BYTES_PER_FILE", 20_000)
+def test_a_change_of_few_parents_reads_few_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A first load is sorted by the columns, so that files have separate ranges of the reference, not of the key: MERGE
+    and the gate read at most a quarter of them.
+    """
+    WAYS["literals"](monkeypatch)
+    monkeypatch.setattr(limits, "BYTES_PER_FILE", 5_000)
     lake.create("left", "k INT, f INT, v STRING")
     lake.sql("INSERT INTO {left} SELECT id, pmod(id * 7919, 500), 'a' FROM range(20000)")
     lake.create("right", "k INT, w STRING")
     lake.sql("INSERT INTO {right} SELECT id, 'A' FROM range(500)")
-    lake.pipeline(REFERENCE, cluster_by="f").run(lake.spark)
+    pipeline = lake.pipeline(REFERENCE, cluster_by="f")
+    pipeline.run(lake.spark)
     ranges = sorted(map(tuple, lake.sql("SELECT min(f), max(f) FROM {result} GROUP BY input_file_name()")))
-    assert len(ranges) > 2
+    assert len(ranges) > 12
     assert all(high <= low for (_, high), (low, _) in pairwise(ranges))
+    read, build, locate = dict[str, int](), merge.merge_statement, changes._Staged._located
+
+    def merged(*args: Any, **options: Any) -> str:
+        statement = build(*args, **options)
+        of_key, _, of_target = statement.partition("\nON ")[2].partition("\n")[0].partition(" AND ")
+        assert of_key == "t.`k` = s.key.`k`"
+        read["MERGE"] = len(lake.spark.sql(f"SELECT * FROM {lake.at('result')} t WHERE {of_target}").inputFiles())
+        return statement
+
+    def located(self: changes._Staged, lines: DataFrame, published: DataFrame) -> DataFrame:
+        rows = locate(self, lines, published)
+        read["gate"] = len(rows.inputFiles())
+        return rows
+
+    monkeypatch.setattr(merge, "merge_statement", merged)
+    monkeypatch.setattr(changes._Staged, "_located", located)
+    lake.sql("UPDATE {right} SET w = 'B' WHERE k BETWEEN 490 AND 495 OR k = 7")
+    assert only(pipeline.run(lake.spark)).counts["updated"] == 280
+    assert 0 < read["MERGE"] == read["gate"] <= len(ranges) // 4
 
 
 @pytest.mark.slow
@@ -189,8 +221,10 @@ def test_maintain_lays_out_a_result_anew(lake: Lake, step: str) -> None:
         with killed(step, "after"):
             lake.pipeline(JOIN, cluster_by=["v", "w"]).maintain(lake.spark)
         pipeline = lake.pipeline(JOIN, **({} if columns is None else {"cluster_by": columns}))
+        assert "run `lakejoin maintain --select result`" in note(lake, pipeline)
         assert pipeline.maintain(lake.spark)[0].outcome == "done"
         assert (clustering(lake), lake.rows()) == (columns or ["k"], rows)
+        assert note(lake, pipeline) == ""
     lake.sql("UPDATE {right} SET w = w + 1")
     assert only(pipeline.run(lake.spark)).counts["updated"] == 1
     with recorded_writes() as writes:
@@ -206,7 +240,7 @@ def test_a_result_whose_key_cannot_be_clustered_by_is_laid_out_and_back(lake: La
         pipeline = lake.pipeline(JOIN, **({} if columns is None else {"cluster_by": columns}))
         assert pipeline.maintain(lake.spark)[0].outcome == "done"
         assert clustering(lake) == [*(columns or "")]
-    pipeline = lake.pipeline(JOIN, cluster_by="x")
+    pipeline = lake.pipeline(JOIN.replace("l.k, l.v", "l.*"), cluster_by="x")
     with pytest.raises(PipelineFileError, match="`x` is not a column of the result"):
         pipeline.maintain(lake.spark)
 
@@ -215,7 +249,7 @@ def test_a_column_that_skips_no_file_is_refused(lake: Lake) -> None:
     """One that is not in the result, or whose type has no ranges; all at once, before anything is created."""
     lake.create("left", "k INT, d DOUBLE, v INT", "(1, 1.0, 1)")
     lake.create("right", "k INT, w INT", "(1, 10)")
-    sql = "SELECT l.k, l.d, r.w FROM left l LEFT JOIN right r ON l.k = r.k"
+    sql = "SELECT l.* EXCEPT (v), r.w FROM left l LEFT JOIN right r ON l.k = r.k"
     with pytest.raises(PipelineFileError) as refused:
         lake.pipeline(sql, cluster_by=["v", "d", "w"]).run(lake.spark)
     assert [fault.problem for fault in refused.value.faults] == [
