@@ -64,6 +64,7 @@ def test_every_table_of_ours_that_was_put_back_is_refused(after: tuple[Everythin
         assert only(pipeline.verify(lake.spark, [join])).outcome == "done"
 
 
+@pytest.mark.deep
 def test_a_ledger_that_was_put_back_gives_no_number_twice(loaded: Lake, tmp_path: Path) -> None:
     """The result remembers the epochs that the ledger has forgotten."""
     spark, pipeline = loaded.spark, loaded.pipeline()

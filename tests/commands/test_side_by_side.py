@@ -148,6 +148,7 @@ def test_results_feeds_and_ledger_are_those_of_joins_one_by_one(
     ]
 
 
+@pytest.mark.deep
 def test_an_exception_interrupts_what_other_sessions_run(loaded: Lake) -> None:
     """A job that would take hours ends, and with it the call; nothing else of the application is interrupted."""
     workspace = Workspace.open(loaded.spark, pipeline(loaded, 2).file, loaded.folder)

@@ -105,6 +105,7 @@ def test_a_row_that_is_not_where_the_change_set_says_stops_the_epoch(
     assert only(pipeline.run(lake.spark)).outcome == "done"
 
 
+@pytest.mark.deep
 def test_a_second_merge_of_a_change_set_changes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """It finds the rows that the first one has inserted, and those that it has moved."""
     versions, build = list[int](), merge.merge_statement
@@ -128,6 +129,7 @@ def test_a_second_merge_of_a_change_set_changes_nothing(lake: Lake, monkeypatch:
     assert [(row[0], row[1]) for row in lake.rows()] == [(1, 3), (3, 2), (4, 2), (6, None), (7, 7)]
 
 
+@pytest.mark.deep
 @cases(
     "rows, values",
     pytest.param(60, 60, id="more values than ranges"),
@@ -209,6 +211,7 @@ def test_parts_and_kills_know_the_layout(lake: Lake, monkeypatch: pytest.MonkeyP
     assert clustering(lake) == ["f"]
 
 
+@pytest.mark.deep
 @cases("step", "set properties of result", "cluster result", "optimize result")
 def test_maintain_lays_out_a_result_anew(lake: Lake, step: str) -> None:
     """After `cluster_by` is added, changed or taken out; killed anywhere it begins again, also for an older layout."""
@@ -232,6 +235,7 @@ def test_maintain_lays_out_a_result_anew(lake: Lake, step: str) -> None:
     assert "cluster result" not in writes
 
 
+@pytest.mark.deep
 def test_a_result_whose_key_cannot_be_clustered_by_is_laid_out_and_back(lake: Lake) -> None:
     lake.create("left", "k BOOLEAN, v INT", "(true, 1), (false, 2)")
     lake.create("right", "k BOOLEAN, w INT", "(true, 10)")

@@ -152,6 +152,7 @@ def test_a_source_that_holds_a_key_twice_stops_the_epoch_before_it_writes(change
     assert [row["step"] for row in changed.ledger()].count(COMMITTED) == 1
 
 
+@pytest.mark.deep
 def test_a_key_that_occurs_twice_all_the_same_breaks_the_epoch(changed: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """No run goes on from it; a backfill abandons it, and reconciles once the surplus row is removed."""
     pipeline = overwriting(changed)
