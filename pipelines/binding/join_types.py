@@ -11,12 +11,11 @@ from pyspark.sql.types import DataType, StructField, StructType
 from lakehouse.errors.errors import Fault, PipelineFileError
 from lakehouse.tables.table import Table
 from lakehouse.values.compare import char_type, common_type, incomparable
-from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.meaning import meaning
 from pipelines.language import Input, Link, Pairing, ResolvedQuery
-from pipelines.language.sql.padding import padded_comparisons
+from pipelines.language.sql.padding import column_parts, padded_comparisons
 
 KEYED = ("table", "global_table")
 """The kinds of sources whose key may have parts that are null."""
@@ -122,8 +121,11 @@ class JoinTypes:
                 chars |= of_source
                 continue
             pairs = zip(item.columns, item.query.values, strict=True)
-            shown = {quote(*column): declared for column, declared in of_source.items()}
-            chars |= {(item.alias, name): shown[value] for name, value in pairs if value in shown}
+            chars |= {
+                (item.alias, name): of_source[column]
+                for name, value in pairs
+                if (column := column_parts(value)) in of_source
+            }
             filters = [] if item.query.where is None else [item.query.where]
             yield from self._padded([("FROM", sql) for sql in (*item.query.values, *filters)], of_source)
         clauses = [

@@ -212,7 +212,7 @@ def literal(value: object, data_type: str) -> str:
         options = "map('mode', 'FAILFAST')"
         return f"from_json({text(json.dumps(value, default=str))}, {text(data_type)}, {options})"
     if data_type.lower() == "binary":
-        return f"X'{value}'"
+        return f"unhex({text(str(value).replace(' ', ''))})"
     written = str(value).lower() if isinstance(value, bool) else str(value)
     return f"CAST({text(written)} AS {data_type})"
 
@@ -247,7 +247,8 @@ class _Compared:
             surplus[other] -= 1
             for name, wants, has in zip(names, row, other, strict=True):
                 if wants != has:
-                    yield Difference(what=what, row=_shown(names, row, key), column=name, expected=wants, found=has)
+                    of = _shown(names, row, key)
+                    yield Difference(what=what, row=of, column=name, expected=_read(wants), found=_read(has))
         for row in sorted((+surplus).elements()):
             yield Difference(what=what, row=_shown(names, row), expected="absent", found="present")
 
@@ -263,9 +264,13 @@ class _Compared:
 
 
 def _collected(rows: DataFrame) -> Iterator[tuple[str, ...]]:
-    """Return rows as the texts of their values."""
-    return (tuple(cell(plain_value(value)) for value in row) for row in plain_values(rows).collect())
+    """Return rows as the JSON of their values, in which null is not the string NULL."""
+    return (tuple(json.dumps(plain_value(value)) for value in row) for row in plain_values(rows).collect())
 
 
 def _shown(names: Sequence[str], row: Sequence[str], of: Sequence[int] = ()) -> str:
-    return "  ".join(f"{names[at]}={row[at]}" for at in (of or range(len(names))))
+    return "  ".join(f"{names[at]}={_read(row[at])}" for at in (of or range(len(names))))
+
+
+def _read(value: str) -> str:
+    return cell(json.loads(value))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sqlglot
@@ -91,13 +92,13 @@ def _search(workspace: Workspace, bound: BoundJoin, expression: str) -> tuple[st
         return "", []
     raises = f"({_checked(tree)}) IS NULL AND " + " AND ".join(f"{column.sql('spark')} IS NOT NULL" for column in used)
     where = ", ".join(dict.fromkeys(bound.table(place).address.label for place in places))
-    is_of_query = _is_of_query(inputs[places[0]], expression)
+    is_of_query = not _is_of_statement(bound, expression) and _is_of_query(inputs[places[0]], expression)
     keys = {place: inputs[place].source_key if is_of_query else _key(bound, place) for place in places}
     columns = [(inputs[place].alias, name) for place, key in keys.items() for name in key]
     shown = {f"{alias}.{name}": quote(alias, name) for alias, name in columns}
     try:
         with settings(workspace.spark, WITHOUT_ERRORS):
-            found = _source_rows if is_of_query else _rows
+            found = partial(_source_rows, expression) if is_of_query else _rows
             rows = found(workspace, bound, places, raises, shown).orderBy("shown").limit(EXAMPLES).collect()
     except PySparkException:  # the error that is looked into must not be hidden by another one
         return "", []
@@ -117,6 +118,13 @@ def _rows(
     return meaning(tables, replace(bound.join, outputs=outputs, where=None)).where("raises").select("shown")
 
 
+def _is_of_statement(bound: BoundJoin, expression: str) -> bool:
+    """Return whether an expression is one of the statement itself, over its inputs."""
+    join = bound.join
+    parts = (*(output.expression for output in join.outputs), *(step.on for step in join.steps), join.where or "")
+    return any(expression in part for part in parts)
+
+
 def _is_of_query(item: Input, expression: str) -> bool:
     """Return whether an expression is one of the subquery that an input is, over columns of its source."""
     parts = () if item.query is None else (*item.query.values, item.query.where or "")
@@ -124,12 +132,14 @@ def _is_of_query(item: Input, expression: str) -> bool:
 
 
 def _source_rows(
-    workspace: Workspace, bound: BoundJoin, places: Sequence[int], raises: str, shown: dict[str, str]
+    expression: str, workspace: Workspace, bound: BoundJoin, places: Sequence[int], raises: str, shown: dict[str, str]
 ) -> DataFrame:
-    """Return the values to show of the rows of a source that meet a condition; the place is that of a subquery."""
+    """Return the values to show of the rows of a source for which an expression of a subquery, the place, raises."""
     table, item = bound.table(places[0]), bound.join.inputs[places[0]]
     rows = read_rows(workspace.spark, table, table.version).alias(item.alias)
-    return rows.where(raises).select(F.expr(struct(shown)).alias("shown"))
+    where = None if item.query is None else item.query.where
+    taken = rows if where is None or expression in where else rows.where(where)
+    return taken.where(raises).select(F.expr(struct(shown)).alias("shown"))
 
 
 def _key(bound: BoundJoin, place: int) -> Sequence[str]:

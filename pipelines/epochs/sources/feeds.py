@@ -101,7 +101,11 @@ class SourceFeeds:
             F.count_if(F.expr("_change_type = 'update_preimage'")).alias("before_updates"),
             F.count_if(F.expr("_change_type = 'update_postimage'")).alias("after_updates"),
         )
-        return feed if item.query is None else as_input(feed, item, FEED_COLUMNS), seen
+        if item.query is None:
+            return feed, seen
+        if item.query.where is not None:  # Spark drops an observation below a filter that it finds to be never true
+            feed = self.keep(place, "feed", feed)
+        return as_input(feed, item, FEED_COLUMNS), seen
 
     def counted(self, place: int, seen: Observation) -> Mapping[str, int]:
         """

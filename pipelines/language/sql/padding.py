@@ -37,6 +37,13 @@ def padded_comparisons(sql: str, columns: Columns) -> Iterator[Objection]:
             )
 
 
+def column_parts(sql: str) -> tuple[str, ...]:
+    """Return the alias and the name of an expression that is a column, maybe in parentheses; empty if it is none."""
+    expression, _ = read_expression(sql)
+    column = None if expression is None else expression.unnest()
+    return tuple(part.name for part in column.parts) if isinstance(column, exp.Column) else ()
+
+
 def _compared_with(column: exp.Expr) -> list[exp.Expr]:
     """Return the expressions that a column, or a field of it, is compared with directly."""
     node = column

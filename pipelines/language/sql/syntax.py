@@ -195,7 +195,11 @@ def _clauses(select: exp.Select, remedies: Mapping[str, str]) -> Iterator[Object
                 clause = CLAUSES.get(argument, argument.upper())
                 about = node if argument == "columns" else KEYWORDS.get(argument, clause)
                 yield Objection(f"{clause} is not supported in a join", remedies.get(argument, ""), about)
+    names = set[str]()
     for query in named:
+        if query.alias.lower() in names:
+            yield Objection(f"WITH: two queries are called `{query.alias}`", "give each a name of its own", query)
+        names.add(query.alias.lower())
         yield from _input_clauses(query.this, query)
     for table in tables:
         if isinstance(table, exp.Lateral):

@@ -124,20 +124,20 @@ def _is_column(node: exp.Expr, name: str, alias: str) -> bool:
 def source_column(side: Side, name: str) -> str | None:
     """Return the column of its source that a column of an input is, ignoring case; None if it is an expression."""
     for query in reversed(side.queries):
-        found = next((column for item in query.select if (column := _column_of(item, name))), None)
+        found = next((column for item in query.select if (column := _column_of(item, name, query.alias))), None)
         if found is None:
             return None
         name = found
     return name
 
 
-def _column_of(item: exp.Expr, name: str) -> str | None:
+def _column_of(item: exp.Expr, name: str, alias: str) -> str | None:
     """Return the column that an item of a query selects as `name`."""
     star, value = item.this if isinstance(item, exp.Column) else item, item.unalias()
     if isinstance(star, exp.Star):
         left_out = {column.name.lower() for column in star.args.get("except_") or ()}
         return None if name.lower() in left_out else name
-    is_it = item.alias_or_name.lower() == name.lower() and isinstance(value, exp.Column) and len(value.parts) <= 2
+    is_it = item.alias_or_name.lower() == name.lower() and _is_column(value, value.name, alias)
     return value.name if is_it else None
 
 

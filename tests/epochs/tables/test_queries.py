@@ -164,3 +164,13 @@ def test_a_key_is_unique_among_the_rows_that_the_filter_takes(loaded: Customers)
     commit(loaded, "UPDATE {customers} SET active = TRUE WHERE cid = 4")
     with pytest.raises(DuplicateKey, match="cid=4"):
         loaded.joins(wider).run(loaded.spark)
+
+
+def test_a_filter_that_is_never_true_leaves_an_empty_input(loaded: Customers) -> None:
+    """Spark finds out while it plans, and drops what stands below the filter."""
+    never = "(SELECT cid AS id, name FROM customers WHERE cid > 0 AND FALSE) c"
+    joins = {"never": f"SELECT o.oid, o.cust, c.name FROM orders o LEFT JOIN {never} ON o.cust = c.id"}
+    pipeline, before = loaded.joins(joins), loaded.meanings(joins)
+    pipeline.run(loaded.spark)
+    commit(loaded, *COMMITS[:3])
+    loaded.follow(pipeline, joins, before, "a change on either side", {"never": 1})
