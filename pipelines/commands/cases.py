@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from lakehouse.errors.conditions import as_known
 from lakehouse.errors.errors import LakejoinError
+from lakehouse.session.session import INTERPRETED, NOT_ADAPTIVE
 from lakehouse.tables.creation import column_mapping
 from lakehouse.tables.table import CHANGE_FEED, find, get, read
 from lakehouse.values.compare import char_type, type_sql
@@ -31,10 +32,9 @@ from pipelines.report.facts import cell
 
 QUICK = {
     "spark.buffer.pageSize": "1m",
+    **INTERPRETED,
+    **NOT_ADAPTIVE,
     "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
 }
 """Settings of a Spark that runs nothing but cases: their tables have few rows, and compiling plans costs more."""
@@ -116,7 +116,7 @@ class _ScratchLake:
         join, spark = self._case.join, self._workspace.spark
         result = get(self._workspace.engine, self._workspace.table(join))
         columns = StructType([field for field in result.schema if not is_internal(field.name)])
-        compared = _Compared(join, columns, key_of(self._workspace, join, result.schema))
+        compared = Compared(join, columns, key_of(self._workspace, join, result.schema))
         if self._case.expect is not None:
             rows = read(spark, result.address, newest)
             yield from compared.differences("result", rows, self._case.expect, self._case.expect)
@@ -218,7 +218,7 @@ def literal(value: object, data_type: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Compared:
+class Compared:
     """The rows that a join must make, compared by the columns that a case names; by all if it names no row."""
 
     join: str
@@ -248,7 +248,7 @@ class _Compared:
             for name, wants, has in zip(names, row, other, strict=True):
                 if wants != has:
                     of = _shown(names, row, key)
-                    yield Difference(what=what, row=of, column=name, expected=_read(wants), found=_read(has))
+                    yield Difference(what=what, row=of, column=name, expected=_as_text(wants), found=_as_text(has))
         for row in sorted((+surplus).elements()):
             yield Difference(what=what, row=_shown(names, row), expected="absent", found="present")
 
@@ -269,8 +269,8 @@ def _collected(rows: DataFrame) -> Iterator[tuple[str, ...]]:
 
 
 def _shown(names: Sequence[str], row: Sequence[str], of: Sequence[int] = ()) -> str:
-    return "  ".join(f"{names[at]}={_read(row[at])}" for at in (of or range(len(names))))
+    return "  ".join(f"{names[at]}={_as_text(row[at])}" for at in (of or range(len(names))))
 
 
-def _read(value: str) -> str:
+def _as_text(value: str) -> str:
     return cell(json.loads(value))

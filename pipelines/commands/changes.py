@@ -1,8 +1,7 @@
 """What epochs changed in a result: the rows of its own change feed, each with the row before and the row after."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +9,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from lakehouse.errors.conditions import reading
-from lakehouse.errors.errors import FeedUnavailable, LakejoinError, NotLoaded
+from lakehouse.errors.errors import LakejoinError, NotLoaded
 from lakehouse.ledger.entries import Entry, JoinHistory
 from lakehouse.tables.table import Table, commits_since, find, get, read
 from lakehouse.values.compare import same, type_sql
@@ -20,16 +18,13 @@ from lakehouse.values.recorded import STATE
 from lakehouse.values.sqltext import quote, row_struct, text
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.plain_values import plain_value, plain_values
-from pipelines.commands.published import RequestedRange, VersionRange, find_range
+from pipelines.commands.published import RequestedRange, VersionRange, find_range, reading_range
 from pipelines.language import ROW_COLUMNS, STREAM_COLUMNS, UnknownJoin, statement_of
 from pipelines.language.names import DELETED, PREFIX, nearest
 from pipelines.report import ChangesReport, RowChange
+from pipelines.report.join_report import APPENDED, COUNTED
 
-ROWS_SHOWN = 100
-"""The changes that the command shows unless `--limit` says otherwise."""
-
-COUNTED = ("inserted", "updated", "deleted", "appended")
-"""The counts of an epoch that changed a row."""
+LATER = "choose a later range; `lakejoin history --select {}` lists the epochs"
 
 EPOCH, POSITION = STREAM_COLUMNS
 
@@ -70,9 +65,9 @@ class _Published:
 def report_changes(
     workspace: Workspace,
     name: str,
-    requested: RequestedRange | None = None,
-    key: Mapping[str, Any] | None = None,
-    limit: int = ROWS_SHOWN,
+    requested: RequestedRange | None,
+    key: Mapping[str, Any],
+    limit: int,
 ) -> ChangesReport:
     """
     Report the first `limit` changes of a range, by default of the newest epoch that changed a row, and count all.
@@ -82,8 +77,8 @@ def report_changes(
         NotLoaded: The join has not run.
         FeedUnavailable: Versions of the range are no longer readable.
     """
-    with _reading(name):
-        requested, rows = _find_changes(workspace, name, requested, key or {})
+    with reading_range(name, LATER.format(name)):
+        requested, rows = _find_changes(workspace, name, requested, key)
         collected = plain_values(rows.limit(limit + 1)).collect()
         counts = Counter(row[0] for row in collected)
         if len(collected) > limit:
@@ -100,7 +95,7 @@ def changes_frame(
     workspace: Workspace, name: str, requested: RequestedRange | None = None, key: Mapping[str, Any] | None = None
 ) -> DataFrame:
     """Return the changes that `report_changes` reports, as `Pipeline.changes` describes them."""
-    with _reading(name):
+    with reading_range(name, LATER.format(name)):
         return _find_changes(workspace, name, requested, key or {})[1]
 
 
@@ -120,7 +115,7 @@ def _find_changes(
         hint = f"run `lakejoin run --select {name}`"
         raise NotLoaded(name, "the result does not exist yet: the join has not run", hint=hint)
     if requested is None:
-        last = history.last_committed(lambda entry: any(entry.counts.get(count) for count in COUNTED))
+        last = history.last_committed(lambda entry: any(entry.counts.get(count) for count in (*COUNTED, APPENDED)))
         requested = None if last is None else RequestedRange("epochs", last.epoch, last.epoch)
     published = _published(workspace, name, requested, history)
     changes = _changes(published, _condition(workspace, name, published, key))
@@ -268,14 +263,3 @@ def _row_change(columns: Sequence[str], collected: Row) -> RowChange:
     return RowChange(
         change=row["change"], epoch=row["epoch"], version=row["version"], cause=tuple(row["cause"]), key=key, **shown
     )
-
-
-@contextmanager
-def _reading(name: str) -> Iterator[None]:
-    """Add to errors about versions that are gone a hint about what is still readable."""
-    try:
-        with reading(name):
-            yield
-    except FeedUnavailable as error:
-        hint = f"choose a later range; `lakejoin history --select {name}` lists the epochs"
-        raise FeedUnavailable(name, error.problem, expected=error.expected, found=error.found, hint=hint) from error

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -10,6 +11,7 @@ from pyspark.sql.types import MapType
 
 from expectations.catalogue import Declared, of_rows
 from expectations.suites import Suite, of_changelog, of_changes
+from lakehouse.errors.conditions import reading
 from lakehouse.errors.errors import FeedUnavailable, LakejoinError
 from lakehouse.ledger.entries import COMMITTED, JoinHistory
 from lakehouse.tables.table import FEED_COLUMNS, Table, get, read, read_feed
@@ -75,6 +77,16 @@ def read_range(epochs: str, versions: str, command: str = "validate") -> Request
         if last is None or first <= last:
             return RequestedRange(unit, first, last)
     raise BadRange(command, f"`{text}` is not a range of {unit}", expected="3..7, 3.. (to the newest) or 3")
+
+
+@contextmanager
+def reading_range(name: str, hint: str) -> Iterator[None]:
+    """Read a range of versions of a join; an error about versions that are gone says what to read instead."""
+    try:
+        with reading(name):
+            yield
+    except FeedUnavailable as error:
+        raise FeedUnavailable(name, error.problem, expected=error.expected, found=error.found, hint=hint) from error
 
 
 def find_range(name: str, requested: RequestedRange, history: JoinHistory, result: Table) -> VersionRange:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 from expectations.catalogue import Declared, each, of_whole
 from expectations.validation import as_json, judge
 from lakehouse.errors.conditions import as_known, reading
-from lakehouse.errors.errors import FeedUnavailable, FilesExist, GateFailed, LakejoinError, NotLoaded
+from lakehouse.errors.errors import FilesExist, GateFailed, LakejoinError, NotLoaded
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.tables.table import commits_since, get
 from lakehouse.values.sqltext import Address
@@ -23,6 +22,7 @@ from pipelines.commands.published import (
     RowsWithSuite,
     find_range,
     published_between,
+    reading_range,
     suites,
     whole_tables,
 )
@@ -36,6 +36,7 @@ from pipelines.report import JoinReport
 from pipelines.report.facts import number_of
 from pipelines.report.progress import Stopwatch
 
+AT_NEWEST = "choose a later range, or run `lakejoin validate` without a range to validate the newest versions"
 SUITES = "expectations"
 """The folder of the suites, beside the pipeline file."""
 
@@ -100,7 +101,7 @@ def _validate(workspace: Workspace, name: str, requested: RequestedRange | None,
     if last is None:
         hint = f"run `lakejoin run --select {name}`"
         raise NotLoaded(name, "the result does not exist yet: the join has not run", hint=hint)
-    with watch.step("validate"), reading(name) if requested is None else _reading_range(name):
+    with watch.step("validate"), reading(name) if requested is None else reading_range(name, AT_NEWEST):
         bound, kind = bind_join(workspace, name), kind_of(workspace, name)
         parts = [*_parts(kind, bound, history, requested)]
         of_result = next((part for part in parts if part.table == bound.result), None)
@@ -145,17 +146,6 @@ def _parts(
     if not kind.only_appends:  # the change feed would silently skip a commit that is missing
         commits_since(kind.workspace.engine, result, published.after)
     yield from published_between(kind, bound, published)
-
-
-@contextmanager
-def _reading_range(name: str) -> Iterator[None]:
-    """Add to errors about versions that are gone a hint about what is still readable."""
-    try:
-        with reading(name):
-            yield
-    except FeedUnavailable as error:
-        hint = "choose a later range, or run `lakejoin validate` without a range to validate the newest versions"
-        raise FeedUnavailable(name, error.problem, expected=error.expected, found=error.found, hint=hint) from error
 
 
 def _details(

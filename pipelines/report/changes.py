@@ -10,7 +10,7 @@ from pipelines.report.facts import Facts, cell, number_of, shortened
 Change = Literal["insert", "update", "delete"]
 SIGNS: Mapping[Change, str] = {"insert": "+", "update": "~", "delete": "-"}
 STYLES: Mapping[Change, str] = {"insert": "green", "update": "yellow", "delete": "red"}
-COUNTED: Mapping[Change, str] = {"insert": "inserted", "update": "updated", "delete": "deleted"}
+IN_WORDS: Mapping[Change, str] = {"insert": "inserted", "update": "updated", "delete": "deleted"}
 
 
 class RowChange(Facts):
@@ -68,7 +68,7 @@ class ChangesReport(Facts):
         return Text("\n").join(self._lines())
 
     def _lines(self) -> Iterator[Text]:
-        numbers = ", ".join(f"{number:,} {COUNTED[change]}" for change, number in self.counts.items())
+        numbers = ", ".join(f"{number:,} {IN_WORDS[change]}" for change, number in self.counts.items())
         yield Text(f"{self.join}, {self.range}: {numbers}" if self.rows else f"{self.join}: {self.range}")
         several = len({(row.epoch, row.version) for row in self.rows}) > 1
         before = None

@@ -8,9 +8,11 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
+from pyspark.sql import SparkSession
 
 from lakehouse.errors.errors import LakejoinError
 from pipelines.cli import main
+from pipelines.commands.cases import Compared, literal
 from pipelines.report import CaseReport, CasesReport, Difference, Report, report_schema
 from tests.lake import Lake
 from tests.pages import CONF, ROOT, blocks, section
@@ -76,6 +78,17 @@ def test_junit_counts_the_cases_and_has_what_is_printed() -> None:
     assert [failure.tag for failure in (*other, *stopped)] == ["failure", "error"]
     assert other[0].text == DIFFERS.explanation()
     assert stopped[0].get("message") == "a source holds a key twice"
+
+
+def test_null_is_not_the_string_null(spark: SparkSession) -> None:
+    rows = spark.sql("SELECT 1 AS id, 'NULL' AS state, X'AB01' AS hash")
+    expected = [{"id": 1, "state": None, "hash": "AB 01"}]
+    found = [*Compared("j", rows.schema, ("id",)).differences("result", rows, expected, expected)]
+    assert found == [Difference(what="result", row="id=1", column="state", expected="NULL", found="NULL")]
+
+
+def test_a_value_does_not_end_its_literal() -> None:
+    assert literal("00') --", "binary") == "unhex('00\\')--')"
 
 
 def test_without_cases_and_with_faults_nothing_runs(

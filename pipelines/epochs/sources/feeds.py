@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -60,11 +61,18 @@ class SourceFeeds:
 
     def columns(self, place: int) -> dict[str, DataType]:
         """Return the columns of an input whose changes count, with their types: those that the join uses."""
-        item = self.input_of(place)
-        if item.query is None:
-            return self._columns_of_source(place)
-        schema = rows_of(self.workspace, item, self.table(place), self.table(place).version).schema
-        return {name: schema[name].dataType for name in item.columns}
+        is_query = self.input_of(place).query is not None
+        return self._columns_of_queries[place] if is_query else self._columns_of_source(place)
+
+    @cached_property
+    def _columns_of_queries(self) -> dict[int, dict[str, DataType]]:
+        """The columns of the inputs that are subqueries, whose types only Spark knows, by input."""
+        columns = {}
+        for place, item in enumerate(self.bound.join.inputs):
+            if item.query is not None:
+                schema = rows_of(self.workspace, item, self.table(place), self.table(place).version).schema
+                columns[place] = {name: schema[name].dataType for name in item.columns}
+        return columns
 
     def _columns_of_source(self, place: int) -> dict[str, DataType]:
         return {name: self.table(place).schema[name].dataType for name in self.bound.used_by_feed(place)}

@@ -143,12 +143,14 @@ def test_the_gate_finds_a_filter_that_was_forgotten(loaded: Customers, monkeypat
 
 
 def test_a_row_for_which_a_subquery_raises_is_named(loaded: Customers) -> None:
-    sql = "SELECT c.cid, c.name, o.part FROM customers c LEFT JOIN (SELECT oid, 10 DIV amount AS part FROM orders) o"
+    sql = "SELECT c.cid, c.name, o.part FROM customers c LEFT JOIN (SELECT oid, 10 DIV amount AS part FROM orders"
+    sql += " WHERE oid <> 19) o"  # the row of which does not raise, because it is not there
     pipeline = loaded.joins({"parts": f"{sql} ON o.oid = c.cid"})
-    commit(loaded, "INSERT INTO {orders} VALUES (20, 1, 0)")
+    commit(loaded, "INSERT INTO {orders} VALUES (20, 1, 0), (19, 1, 0)")
     with pytest.raises(RowFailed, match=r"raises for a row: `10 DIV") as failed:
         pipeline.run(loaded.spark)
     assert "o.oid = 20" in failed.value.found
+    assert "19" not in failed.value.found
 
 
 def test_a_key_is_unique_among_the_rows_that_the_filter_takes(loaded: Customers) -> None:
