@@ -11,7 +11,7 @@ from expectations.gate.by_key import InputTable
 from expectations.gate.changes import PrefetchedRows, gate_change_set, prefetch_rows
 from expectations.gate.loaded import gate_keys, gate_loaded
 from expectations.gate.pairs import gate_loaded_pairs, gate_pairs
-from expectations.gate.sources import GateSources, PlainQuery, PlainStatement, Reference
+from expectations.gate.sources import GateSources, PlainGroups, PlainQuery, PlainStatement, Reference
 from expectations.gate.window import gate_window
 from expectations.gate.window_pairs import EARLIEST, FACTS, IDS, TimeBound, WatermarkedColumn, WindowedJoin
 
@@ -23,6 +23,7 @@ __all__ = [
     "InputTable",
     "LookedUp",
     "Paired",
+    "PlainGroups",
     "PlainQuery",
     "PlainStatement",
     "PrefetchedRows",

@@ -26,9 +26,33 @@ from expectations.gate.by_key import (
 )
 from lakehouse import limits
 from lakehouse.values.compare import type_sql
-from lakehouse.values.net_changes import no_reference
+from lakehouse.values.net_changes import no_reference, null_key
 from lakehouse.values.pruning import Pruning
-from lakehouse.values.sqltext import numbered, quote, struct
+from lakehouse.values.sqltext import numbered, quote, row_struct, struct
+
+
+@dataclass(frozen=True)
+class PlainGroups:
+    """
+    How an input groups rows: it has one row for each value of its key among them.
+
+    Args:
+        keyless: The SQL condition of a row that takes no part, because it has no key of its own.
+        collected: The columns of which the column `name` has each combination in the group; none without that column.
+    """
+
+    key: tuple[str, ...]
+    keyless: str
+    collected: tuple[str, ...]
+    name: str
+
+    def over(self, rows: DataFrame) -> DataFrame:
+        """Return the rows of the input."""
+        keyed = rows.where(f"NOT {self.keyless} AND NOT {null_key(self.key)}")
+        if not self.collected:
+            return keyed.select(*map(quote, self.key)).distinct()
+        matches = F.expr(f"collect_set({row_struct(self.collected)})").alias(self.name)
+        return keyed.groupBy(*map(quote, self.key)).agg(matches)
 
 
 @dataclass(frozen=True)
@@ -40,17 +64,20 @@ class PlainQuery:
         alias: The alias by which the expressions qualify the columns of the source.
         columns: The name of each column and its value.
         where: The filter; None for none.
+        groups: How it groups these rows; None if it does not.
     """
 
     alias: str
     columns: tuple[tuple[str, str], ...]
     where: str | None
+    groups: PlainGroups | None = None
 
     def over(self, rows: DataFrame, *further: str) -> DataFrame:
-        """Return the rows of the input that rows of the source make, with further columns of these."""
+        """Return the rows of the input that rows of the source make, with further columns of these, unless grouped."""
         values = [F.expr(sql).alias(name) for name, sql in self.columns]
         source = rows.alias(self.alias)
-        return (source if self.where is None else source.filter(self.where)).select(*values, *further)
+        taken = (source if self.where is None else source.filter(self.where)).select(*values, *further)
+        return taken if self.groups is None else self.groups.over(taken)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, LongType, StructField, StructType
 
 from lakehouse.errors.errors import Remedy, SourceRecreated
@@ -11,11 +12,13 @@ from lakehouse.ledger.entries import JoinHistory
 from lakehouse.tables.identity import commit_identity
 from lakehouse.tables.table import Table, read_rows
 from lakehouse.values.compare import char_type
+from lakehouse.values.net_changes import null_key
 from lakehouse.values.recorded import SourceVersions
-from lakehouse.values.sqltext import Address, quote, text
+from lakehouse.values.sqltext import Address, combinations, quote, text
 from pipelines.binding.sources import BoundKTable
 from pipelines.binding.workspace import Workspace
-from pipelines.language import CHANGELOG_COLUMNS, Input, ResolvedQuery, Semantics, Statement, Stream
+from pipelines.language import CHANGELOG_COLUMNS, Grouping, Input, ResolvedQuery, Semantics, Statement, Stream
+from pipelines.language.names import MATCHES
 from pipelines.language.statement.outputs import is_star
 
 IDENTITY_TYPE = StructType(
@@ -148,14 +151,26 @@ def as_input(rows: DataFrame, side: Input, further: Sequence[str] = ()) -> DataF
 
     Args:
         rows: The columns of the source that the input needs, and others.
-        further: Columns to pass on.
+        further: Columns to pass on, which an input that groups rows cannot.
     """
+    if side.grouping is not None:
+        return _grouped(as_input(rows, side.grouping.rows), side.key, side.grouping)
     query, others = side.query, [*map(quote, further)]
     if query is None:
         return rows.selectExpr(*map(quote, side.columns), *others)
     rows = rows.alias(side.alias)
     taken = rows if query.where is None else rows.where(query.where)
     return taken.selectExpr(*_named(query.values, side), *others)
+
+
+def _grouped(rows: DataFrame, key: Sequence[str], grouping: Grouping) -> DataFrame:
+    """Group rows by the key of an input; rows without it, or without a key of their own, are in no group."""
+    own = null_key(grouping.rows.key, may_be_absent=grouping.rows.may_be_absent)
+    keyed = rows.where(f"NOT {own} AND NOT {null_key(key)}")
+    if not grouping.collected:
+        return keyed.select(*map(quote, key)).distinct()
+    matches = F.expr(combinations(grouping.collected)).alias(MATCHES)
+    return keyed.groupBy(*map(quote, key)).agg(matches)
 
 
 def as_logged_input(rows: DataFrame, side: Input, op: str, tombstone: str) -> DataFrame:

@@ -94,7 +94,7 @@ class JoinTypes:
         return schema
 
     def _incomparable(self) -> Iterator[Fault]:
-        for item in self.join.inputs:
+        for item in self._ungrouped:
             for column in item.columns if item.query is None else ():
                 field = self.tables[item.source].schema[column]
                 if incomparable(StructType([field])):
@@ -103,7 +103,7 @@ class JoinTypes:
 
     def _incomparable_values(self) -> Iterator[Fault]:
         """Yield a fault for each column of a subquery that cannot be compared; only Spark knows their types."""
-        for item in self.join.inputs if any(each.query for each in self.join.inputs) else ():
+        for item in self._ungrouped:
             names = () if item.query is None else incomparable(self._schema_of(item))
             for name in names:
                 problem = f"FROM: {item.alias}.{name} has a type that cannot be compared"
@@ -115,7 +115,7 @@ class JoinTypes:
 
     def _padding_faults(self) -> Iterator[Fault]:
         chars: dict[tuple[str, ...], str] = {}
-        for item in self.join.inputs:
+        for item in self._ungrouped:
             of_source = self._chars_of(item)
             if item.query is None:
                 chars |= of_source
@@ -128,12 +128,21 @@ class JoinTypes:
             }
             filters = [] if item.query.where is None else [item.query.where]
             yield from self._padded([("FROM", sql) for sql in (*item.query.values, *filters)], of_source)
+        yield from self._collected_chars(chars)
         clauses = [
             *(("SELECT", output.expression) for output in self.join.outputs),
             *(("ON", step.on) for step in self.join.steps),
             *([] if self.join.where is None else [("WHERE", self.join.where)]),
         ]
         yield from self._padded(clauses, chars)
+
+    def _collected_chars(self, chars: Mapping[tuple[str, ...], str]) -> Iterator[Fault]:
+        """Yield a fault for each CHAR column that a further condition of a semi join compares: its padding is lost."""
+        for item in self.join.inputs:
+            for name in item.grouping.collected if item.grouping is not None else ():
+                if (item.alias, name) in chars:
+                    problem = f"a condition besides the equalities of `{item.alias}` compares a CHAR column"
+                    yield Fault(self._path, problem, "compare rtrim(...) of it")
 
     def _chars_of(self, item: Input) -> dict[tuple[str, ...], str]:
         fields = self.tables[item.source].schema
@@ -153,8 +162,16 @@ class JoinTypes:
             if {column.lower() for column in table.nullable_key}.intersection(column.lower() for column in source.key):
                 yield Fault(f"sources.{name}", *NULLABLE)
 
+    @property
+    def _ungrouped(self) -> list[Input]:
+        return [item.ungrouped for item in self.join.inputs]
+
     def _key_of(self, index: int) -> list[tuple[str, DataType]]:
         item = self.join.inputs[index]
+        if item.grouping is not None:
+            rows, query = self._schema_of(item), item.grouping.rows.query
+            values = {} if query is None else dict(zip(item.grouping.rows.columns, query.values, strict=True))
+            return [(values[name].replace("`", ""), rows[name].dataType) for name in item.key]
         types = [self.tables[item.source].schema[name].dataType for name in item.source_key]
         return [(f"{item.alias}.{name}", of) for name, of in zip(item.key, types, strict=True)]
 

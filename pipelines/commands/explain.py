@@ -21,7 +21,8 @@ from pipelines.language import (
 )
 from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.syntax import spelled_out
-from pipelines.language.statement.statement import PairingClause, Side
+from pipelines.language.statement.semi_joins import as_in_text
+from pipelines.language.statement.statement import Matches, PairingClause, Side
 from pipelines.language.statement.windows import Bound, bounds_of
 from pipelines.plan.sharing import explained_reads
 from pipelines.report import JoinExplanation, SourceExplanation
@@ -48,7 +49,7 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
     return JoinExplanation(
         join=name,
         kind=statement.kind,
-        how=tuple(step.how for step in statement.steps),
+        how=statement.hows,
         why=tuple(_why(file, statement)),
         sources=tuple(_source(file, statement, index) for index in range(len(statement.sides))),
         key=tuple(_key(statement)),
@@ -73,14 +74,18 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         what = "an earlier part of it" if is_part else "a join of this file"
         yield f"{side.source} is {what}: its result {'is a stream' if side.is_result else holds}"
     for side in statement.sides:
-        if side.queries:
+        if side.matches is not None:
+            yield from _why_matched(side, side.matches)
+        elif side.queries:
             yield _why_queried(side)
-    if len(statement.sides) == 1:
+    if len(statement.of_from) == 1:
         yield f"{statement.sides[0].source} is the only input, so that the result has its key"
     if statement.keys.is_many_to_many:
         yield from _why_paired(statement, statement.keys.paired)
     first, *others = statement.keys.members
     for other in others if not statement.keys.is_many_to_many else ():
+        if statement.sides[other].matches is not None:
+            continue
         written_in = f"{statement.steps[other - 1].clause} equates"
         clause, and_with = ("USING names", "and") if statement.using else (written_in, "with")
         members = (statement.sides[first], statement.sides[other])
@@ -93,6 +98,8 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
         yield f"{statement.sides[0].source} is a stream, and so is the result: each new row looks up the other inputs"
     for link in statement.keys.links:
         side = statement.sides[link.side]
+        if side.matches is not None:
+            continue
         referring, by_key = _reference(statement, link.side), f"by its whole key, ({', '.join(side.key)})"
         if not statement.reads_stream:
             yield f"{referring} is a reference to {side.source} {by_key}: many rows may refer to one"
@@ -100,6 +107,17 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
             yield f"{referring} looks up {side.source} {by_key}, at its newest version when the epoch is planned"
         else:
             yield f"{referring} looks up {side.source} {by_key}, as of the row's time"
+
+
+def _why_matched(side: Side, matches: Matches) -> Iterator[str]:
+    """Describe what a semi join looks up."""
+    values = ", ".join(map(as_written, matches.values))
+    yield f"`{as_written(matches.written)}` looks up whether rows of {side.source} have a value, by {values}"
+    filters = " and ".join(f"`{as_written(query.where)}`" for query in side.queries if query.where is not None)
+    if filters:
+        yield f"only rows of {side.source} that satisfy {filters} count for it"
+    if matches.collected:
+        yield f"its further conditions are met if any row of {side.source} with the value meets all of them"
 
 
 def _why_queried(side: Side) -> str:
@@ -173,7 +191,7 @@ def _source(file: PipelineFile, statement: Statement, index: int) -> SourceExpla
         name=side.source,
         alias=side.alias,
         kind=source.kind if source else "join",
-        key=side.key,
+        key=side.key if side.matches is None else side.matches.rows.source_key,
         address=(source and (source.table or source.path)) or _stored(file, side.source),
         change=_change(statement, index),
         pruning=pruning_of(file, statement, index),
@@ -205,7 +223,7 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
         return
     if statement.where is not None:
         newly = "result rows that no longer satisfy it are deleted; those that newly do are inserted"
-        yield f"WHERE `{as_written(statement.where)}`: {newly}"
+        yield f"WHERE `{as_in_text(statement.where, statement.sides)}`: {newly}"
     if statement.keys.links:
         yield "a reference that is null or refers to a missing row matches nothing"
     if not all(side.may_be_absent for side in statement.sides):
@@ -294,6 +312,9 @@ def _change(statement: Statement, index: int) -> str:
     """Describe the effect of a change of an input on the result."""
     if statement.reads_stream:
         return _change_with_stream(statement, index)
+    if statement.sides[index].matches is not None:
+        what = "inserts, updates or deletes every result row that looks up its value"
+        return f"{what}; it changes none while another row has the same value"
     before = "" if statement.where is None else "before WHERE: "
     if index not in statement.keys.members:
         return before + _change_of_referenced(statement, index)

@@ -29,6 +29,7 @@ from pipelines.language.join.statements import stream_misfits
 from pipelines.language.load import find, load
 from pipelines.language.names import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
 from pipelines.language.statement.definition import (
+    Grouping,
     How,
     Input,
     InputQuery,
@@ -47,7 +48,8 @@ from pipelines.language.statement.parse import parse
 from pipelines.language.statement.statement import Statement
 
 __all__ = [
-    "CHANGELOG_COLUMNS", "ROW_COLUMNS", "STREAM_COLUMNS", "Changelog", "Condition", "How", "Input", "InputQuery",
+    "CHANGELOG_COLUMNS", "ROW_COLUMNS", "STREAM_COLUMNS", "Changelog", "Condition", "Grouping",
+    "How", "Input", "InputQuery",
     "Join", "Link", "Output", "Pairing", "PipelineFile", "ResolvedQuery", "Semantics", "Source", "Statement", "Step",
     "Storage", "Stream", "Time", "UnknownJoin", "Watermark", "Window", "Within", "bind", "bind_changelog",
     "bind_condition", "bind_result", "bind_stream", "changelog_fingerprint", "changelogs", "changelogs_of", "find",

@@ -49,6 +49,9 @@ IDENTITY = (SIDE, VERSION, HASH, NUMBER)
 MATCHED = f"{PREFIX}matched"
 """Whether a row has had a match."""
 
+MATCHES = f"{PREFIX}matches"
+"""The column of an input of a semi join with what its further conditions compare, of all rows with a value."""
+
 POSITION = f"{PREFIX}position"
 """The column with the position of a stream's row; the prefix avoids clashes with columns of the user."""
 

@@ -86,7 +86,7 @@ def explained_reads(file: PipelineFile, names: Sequence[str], name: str) -> Read
         rules.append(f"share_change_reads: {text}")
     others = {source: [other for other in joins if other != name] for source, joins in shared.items()}
     stores = [aliases] if is_single else separate
-    types = " and ".join(dict.fromkeys(step.how for step in statement.steps))
+    types = " and ".join(dict.fromkeys(statement.hows))
     end = f"join {name} ({', '.join(filter(None, (statement.kind, types)))}) -> {name}"
     return Reads(
         (*(_line(read, separate) for read in plain), end),

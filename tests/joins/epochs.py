@@ -5,12 +5,13 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
 from lakehouse.values.compare import common_type, plain_schema
 from lakehouse.values.net_changes import key_struct, net
 from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import as_input
+from pipelines.joins.groups import changed_groups
 from pipelines.joins.kernel import change_set, null_reference, reference, touched_keys
 from pipelines.joins.pairing import change_set_of_pairs
 from pipelines.language import Input, Link, ResolvedQuery, Source, bind, parse
@@ -43,7 +44,7 @@ def bound(
 
 def key_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> list[tuple[DataType, ...]]:
     """Give for each input the types in which its key is compared; a reference is of its key's own type."""
-    own = [tuple(schemas[item.source][name].dataType for name in item.source_key) for item in join.inputs]
+    own = [_own_types(item, schemas[item.source]) for item in join.inputs]
     if join.pairing is not None:
         return [*own, value_types(join, schemas)]
     members = [own[place] for place in join.members]
@@ -52,6 +53,13 @@ def key_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> list[tu
         shared = tuple(common_type(one, two) for one, two in zip(shared, other, strict=True))
     assert None not in shared
     return [shared if place in join.members else kinds for place, kinds in enumerate(own)]
+
+
+def _own_types(item: Input, schema: StructType) -> tuple[DataType, ...]:
+    if item.grouping is None:
+        return tuple(schema[name].dataType for name in item.source_key)
+    values = values_of(item.grouping.rows, schema)
+    return tuple(values[name].dataType if name in values.fieldNames() else IntegerType() for name in item.key)
 
 
 def value_types(join: ResolvedQuery, schemas: Mapping[str, StructType]) -> tuple[DataType, ...]:
@@ -91,9 +99,15 @@ class Epochs:
 
     def changes(self, place: int) -> DataFrame | None:
         item = self.join.inputs[place]
-        feed = as_input(self.feeds[item.source], item, [CHANGE_TYPE.name])
-        kinds = {name: feed.schema[name].dataType for name in item.columns}
-        return net(feed, item.key, self.types[place], kinds, may_be_absent=item.may_be_absent)
+        rows = item.ungrouped
+        feed = as_input(self.feeds[item.source], rows, [CHANGE_TYPE.name])
+        kinds = {name: feed.schema[name].dataType for name in rows.columns}
+        types = self.types[place] if rows is item else [kinds[name] for name in rows.key]
+        changes = net(feed, rows.key, types, kinds, may_be_absent=rows.may_be_absent)
+        if item.grouping is None:
+            return changes
+        held = as_input(self.tables[item.source], rows)
+        return changed_groups(changes, held, item, item.grouping, self.types[place], types)
 
     def changed_keys(self, place: int) -> DataFrame | None:
         return self.changes(place).select("key")

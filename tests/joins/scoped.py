@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 from lakehouse.values.net_changes import null_key
 from lakehouse.values.sqltext import quote, row_struct, struct
 from pipelines.joins.kernel import KeyTypes
-from pipelines.language import InputQuery, Link, Output, Pairing, ResolvedQuery, Step
+from pipelines.language import Input, InputQuery, Link, Output, Pairing, ResolvedQuery, Step
 
 RADIX = 256
 """More than the values of any column of a scope but the first."""
@@ -23,15 +23,7 @@ def scoped(join: ResolvedQuery, scope: Sequence[str]) -> ResolvedQuery:
     has them twice: for the left and for the right input. The input of a stream has no key.
     """
     shift = len(scope)
-    inputs = tuple(
-        replace(
-            item,
-            key=(*scope, *item.key) if item.key else (),
-            columns=(*scope, *item.columns),
-            query=item.query and _scoped_query(item.alias, item.query, scope),
-        )
-        for item in join.inputs
-    )
+    inputs = tuple(_scoped_input(item, scope) for item in join.inputs)
     steps = tuple(
         Step(step.how, _and(_equal(_any_of(join, scope, range(place)), _any_of(join, scope, [place])), step.on))
         for place, step in enumerate(join.steps, start=1)
@@ -57,6 +49,16 @@ def scoped(join: ResolvedQuery, scope: Sequence[str]) -> ResolvedQuery:
         key=key,
         carried=tuple((name, place + shift) for name, place in join.carried),
         pairing=pairing,
+    )
+
+
+def _scoped_input(item: Input, scope: Sequence[str]) -> Input:
+    return replace(
+        item,
+        key=(*scope, *item.key) if item.key else (),
+        columns=(*scope, *item.columns),
+        query=item.query and _scoped_query(item.alias, item.query, scope),
+        grouping=item.grouping and replace(item.grouping, rows=_scoped_input(item.grouping.rows, scope)),
     )
 
 

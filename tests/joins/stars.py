@@ -70,6 +70,7 @@ class Star:
         may_be_absent: Whether parts of a key are None where a row of its table is absent, but never all of them.
         through: The subqueries among the inputs.
         declared: The keys of tables in the file that are unique only among the rows that a subquery takes.
+        looks: The tables in which a joined row looks for rows: all of their rows follow it where functions take it.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Star:
     may_be_absent: bool = False
     through: Mapping[int, Through] = field(default_factory=dict)
     declared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    looks: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -157,8 +159,9 @@ def oracle(star: Star, how: How, state: Sequence[Sequence[Row]]) -> dict[Row, Ro
     for step, (kind, on) in enumerate(zip(how, star.on, strict=True), start=1):
         before = tuple(map(star.missing, range(step)))
         joined = list(_join(kind, joined, inputs[step], on, before, star.missing(step)))
+    looked = [star.rows(name, tables[name]) for name in star.looks]
     result: dict[Row, Row] = {}
-    for rows in joined:
+    for rows in ((*each, *looked) for each in joined):
         if star.where(*rows):
             key = star.key(*rows)
             assert star.is_key(key), rows

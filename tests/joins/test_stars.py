@@ -24,6 +24,7 @@ from . import star_shapes as shapes
 from .claims import CHANGE_TYPE, EPOCH, HISTORY, SCOPE, Change, Computed, literal
 from .epochs import bound, change_sets, key_types
 from .histories import FeedRow, Row, history, plain
+from .scoped import scoped
 from .star_chains import ASIDE, CHAINS, REFERRED_BY_BOTH, REFERRED_IN_STEPS, REFERS_TO_BOTH
 from .star_events import by_key, fans_out, happened
 from .stars import How, Star, oracle
@@ -95,7 +96,8 @@ def compute(spark: SparkSession, star: Star, how: How, number: int = HISTORIES, 
     assert (join.pairing is not None or join.has_absent_keys) == star.may_be_absent
     states = frames(rows)
     changed = change_sets(join, key_types(join, schemas), frames(feeds, CHANGE_TYPE), states, SCOPE)
-    meant = meaning([as_input(states[item.source], item, SCOPE) for item in join.inputs], join, SCOPE)
+    whole = scoped(join, SCOPE)
+    meant = meaning([as_input(states[item.source], item) for item in whole.inputs], join, SCOPE)
     return Computed(histories, changes_of(star, changed.collect()), meanings_of(star, meant.collect()))
 
 

@@ -127,7 +127,8 @@ def _is_of_statement(bound: BoundJoin, expression: str) -> bool:
 
 def _is_of_query(item: Input, expression: str) -> bool:
     """Return whether an expression is one of the subquery that an input is, over columns of its source."""
-    parts = () if item.query is None else (*item.query.values, item.query.where or "")
+    query = item.ungrouped.query
+    parts = () if query is None else (*query.values, query.where or "")
     return any(expression in part for part in parts)
 
 
@@ -135,7 +136,7 @@ def _source_rows(
     expression: str, workspace: Workspace, bound: BoundJoin, places: Sequence[int], raises: str, shown: dict[str, str]
 ) -> DataFrame:
     """Return the values to show of the rows of a source for which an expression of a subquery, the place, raises."""
-    table, item = bound.table(places[0]), bound.join.inputs[places[0]]
+    table, item = bound.table(places[0]), bound.join.inputs[places[0]].ungrouped
     rows = read_rows(workspace.spark, table, table.version).alias(item.alias)
     where = None if item.query is None else item.query.where
     taken = rows if where is None or expression in where else rows.where(where)

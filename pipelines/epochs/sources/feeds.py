@@ -68,7 +68,7 @@ class SourceFeeds:
     def _columns_of_queries(self) -> dict[int, dict[str, DataType]]:
         """The columns of the inputs that are subqueries, whose types only Spark knows, by input."""
         columns = {}
-        for place, item in enumerate(self.bound.join.inputs):
+        for place, item in enumerate(each.ungrouped for each in self.bound.join.inputs):
             if item.query is not None:
                 schema = rows_of(self.workspace, item, self.table(place), self.table(place).version).schema
                 columns[place] = {name: schema[name].dataType for name in item.columns}
@@ -78,8 +78,8 @@ class SourceFeeds:
         return {name: self.table(place).schema[name].dataType for name in self.bound.used_by_feed(place)}
 
     def input_of(self, place: int) -> Input:
-        """Return an input."""
-        return self.bound.join.inputs[place]
+        """Return an input whose rows are single rows of its source: for one that groups rows, what it groups."""
+        return self.bound.join.inputs[place].ungrouped
 
     def table(self, place: int) -> Table:
         """Return the pinned table of an input."""

@@ -13,6 +13,7 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from lakehouse import limits
 from lakehouse.values.driver_rows import DriverRows, TooLarge, to_driver
@@ -115,6 +116,29 @@ class LookUps:
         kept = to_driver(keys_found)
         self.found.append(Found(place, kept.frame, files=kept.files))
         return kept.frame
+
+    def grouped(self, place: int, keys: DataFrame) -> DataFrame:
+        """Return the rows that an input groups, at the pinned version, which are in one of the groups."""
+        item, table = self._bound.join.inputs[place], self._bound.table(place)
+        rows = rows_of(self._workspace, item.ungrouped, table, table.version)
+        return self._exactly(self._pruned(rows, place, keys), place, keys)
+
+    def held(self, place: int, types: Sequence[DataType], keys: DataFrame) -> DataFrame:
+        """
+        Return as `key` those of the keys of single rows that an input which groups them has at the pinned version.
+
+        Each is there as often as the source has it.
+        """
+        item, table, known = (
+            self._bound.join.inputs[place].ungrouped,
+            self._bound.table(place),
+            self.pruning(keys, None),
+        )
+        key, rows = item.key, rows_of(self._workspace, item, table, table.version)
+        predicate = known.predicate(key)
+        pruned = rows if predicate is None else rows.where(predicate)
+        of_keys = self._with_one_of(pruned.alias("source"), key_struct(key, types, "source."), keys, known)
+        return of_keys.select(F.expr(key_struct(key, types)).alias("key"))
 
     def pruning(self, keys: DataFrame, place: int | None) -> Pruning:
         """Return the pruning of keys of an input, or None for keys without nulls; compute it once for each frame."""

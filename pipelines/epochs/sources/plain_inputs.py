@@ -1,14 +1,18 @@
 """Describe a statement and its feeds for a gate, as plain values that do not depend on `joins/`."""
 
+from dataclasses import replace
+
 from pyspark.sql.types import MapType
 
-from expectations.gate import PlainQuery, PlainStatement
+from expectations.gate import PlainGroups, PlainQuery, PlainStatement
 from lakehouse.values.compare import contains
+from lakehouse.values.net_changes import null_key
 from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.language import Input, ResolvedQuery
+from pipelines.language.names import MATCHES
 
 
 def statement_of(join: ResolvedQuery) -> PlainStatement:
@@ -23,6 +27,10 @@ def statement_of(join: ResolvedQuery) -> PlainStatement:
 
 def query_of(item: Input) -> PlainQuery:
     """Return an input as a plain query over its source."""
+    if item.grouping is not None:
+        rows, collected = item.grouping.rows, item.grouping.collected
+        keyless = null_key(rows.key, may_be_absent=rows.may_be_absent)
+        return replace(query_of(rows), groups=PlainGroups(item.key, keyless, collected, MATCHES))
     plain = [quote(item.alias, name) for name in item.columns]
     values, where = (plain, None) if item.query is None else (item.query.values, item.query.where)
     return PlainQuery(item.alias, tuple(zip(item.columns, values, strict=True)), where)

@@ -6,13 +6,15 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.values.net_changes import key_struct
+from lakehouse.values.net_changes import fields_of, key_struct
 from lakehouse.values.pruning import Pruning
+from lakehouse.values.sqltext import quote
 from pipelines.binding.bound import BoundJoin
 from pipelines.epochs.sources.duplicate_keys import EXAMPLES, Duplicate, refuse_keys
 from pipelines.epochs.sources.feeds import Changes, SourceFeeds
 from pipelines.epochs.sources.lookups import LookUps
-from pipelines.language import Link
+from pipelines.joins.groups import changed_groups
+from pipelines.language import Grouping, Link
 
 
 class EpochSources:
@@ -28,6 +30,7 @@ class EpochSources:
         self._bound, self._scratch, self._read = feeds.bound, feeds.scratch, read
         self._lookups = LookUps(feeds.workspace, feeds.bound, via_driver=feeds.scratch.via_driver, copies=copies_tables)
         self._unchecked: list[tuple[int, DataFrame]] = []
+        self._groups: dict[int, DataFrame] = {}
 
     @property
     def counts(self) -> dict[str, int]:
@@ -56,8 +59,25 @@ class EpochSources:
         changes = None if read is None else read.net
         if changes is None:
             return None
+        if item.grouping is not None:
+            if place not in self._groups:
+                self._groups[place] = self._changed_groups(place, item.grouping, changes)
+            return self._groups[place]
         key = key_struct(item.key, self._bound.types[place], "IF(new IS NULL, old, new).")
         return changes.select(F.expr(key).alias("key"), "old", "new")
+
+    def _changed_groups(self, place: int, grouping: Grouping, changes: DataFrame) -> DataFrame:
+        """Return the changes of an input that groups rows, from the changes of these."""
+        item = self._bound.join.inputs[place]
+        types, images = self._bound.types[place], changes.selectExpr("explode(array(old, new)) AS row")
+        has_key = " AND ".join(f"row.{quote(name)} IS NOT NULL" for name in item.key)
+        values = images.where(has_key).select(F.expr(key_struct(item.key, types, "row.")).alias("key"))
+        values = self.materialize(f"values_{place}", values.distinct())
+        types_of_rows = [field.dataType for field in fields_of(changes, "key")]
+        keys = changes.where("new IS NOT NULL").select("key")
+        self.check_later(place, self._lookups.held(place, types_of_rows, keys))
+        held = self._lookups.grouped(place, values)
+        return self.materialize(f"groups_{place}", changed_groups(changes, held, item, grouping, types, types_of_rows))
 
     def changed_keys(self, place: int) -> DataFrame | None:
         """Return the keys of the changes of an input, each once."""
@@ -104,7 +124,7 @@ def check_looked_up(bound: BoundJoin, sources: EpochSources) -> int:
         looked_up += row["rows"] or 0
         if (row["copies"] or 0) > 1:
             place, found = keys[row["number"]]
-            parts = [F.col(f"key.k{part}").cast("string") for part in range(len(bound.types[place]))]
+            parts = [F.col(f"key.{name}").cast("string") for name in fields_of(found, "key").fieldNames()]
             twice = found.where("copies > 1").select(F.array(*parts), "copies").limit(EXAMPLES)
             examples = [Duplicate(key, f"{copies} rows") for key, copies in twice.collect()]
             refuse_keys(bound.table(place).address.label, bound.join.inputs[place].source_key, examples)

@@ -103,6 +103,7 @@ def _counts(workspace: Workspace, epoch: Epoch[BoundJoin], shape: Shape, scratch
     commits = in_order_of_time(sources, bound, read) if is_logged else None
     found = shape.increment(epoch, sources, commits) if commits is not None or not is_logged else None
     if found is None:
+        check_looked_up(bound, sources)  # a row may add a key that is there, and change no value that a semi join finds
         return none
     staged: dict[str, int] = {}
     with ThreadPoolExecutor(max_workers=1) as executor:

@@ -26,7 +26,7 @@ def sources_of(workspace: Workspace, epoch: Epoch[BoundJoin]) -> GateSources:
         table = bound.table(place)
         rows = query_of(item).over(read_rows(workspace.spark, table, table.version))
         changed = _changed(workspace, epoch, place)
-        old = None if changed is None else partial(_old_rows, workspace, epoch, place)
+        old = None if changed is None or item.grouping is not None else partial(_old_rows, workspace, epoch, place)
         inputs.append(InputTable(rows, item.key, bound.types[place], changed, table.size, item.may_be_absent, old))
     references = tuple(
         Reference(link.input, link.over, link.expressions, link.null_safe, link.followed.parts) for link in join.links
@@ -49,8 +49,12 @@ def _changed(workspace: Workspace, epoch: Epoch[BoundJoin], place: int) -> DataF
     (versions,) = (part for part in plan.sources if part.name == item.source)
     if plan.strategy != "incremental" or not versions.has_changes:
         return None
-    key = item.source_key  # whether the filter takes a row, which its images may differ in, does not matter here
-    feed = workspace.feeds.read(item.source, table, versions.read_after, versions.to_version, key)
+    key, after, to = item.source_key, versions.read_after, versions.to_version
+    if item.grouping is not None:
+        images = workspace.feeds.read(item.source, table, after, to, item.source_columns)
+        feed, key = query_of(item.ungrouped).over(images), item.key
+    else:  # whether the filter takes a row, which its images may differ in, does not matter here
+        feed = workspace.feeds.read(item.source, table, after, to, key)
     changed = feed.where(f"NOT {null_key(key, may_be_absent=item.may_be_absent)}")
     return changed.select(F.expr(key_struct(key, bound.types[place])).alias("key")).distinct()
 

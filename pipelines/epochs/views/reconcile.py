@@ -207,7 +207,8 @@ def check_sources(workspace: Workspace, bound: BoundJoin) -> int:
         DuplicateKey: A source holds a key twice; the error gives examples.
     """
     places = bound.join.feeds
-    items, tables = [bound.join.inputs[place] for place in places], [bound.table(place) for place in places]
+    items = [bound.join.inputs[place].ungrouped for place in places]
+    tables = [bound.table(place) for place in places]
     without_key: dict[str, int] = {}
     with ThreadPoolExecutor() as pool:
         found = pool.map(partial(_find_unusable, workspace, bound.join.name), tables, items)

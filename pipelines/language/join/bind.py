@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from sqlglot import exp
 
 from lakehouse.errors.errors import PipelineFileError
-from pipelines.language.join.inputs import named_input
+from pipelines.language.join.inputs import bound_input
 from pipelines.language.names import nearest
 from pipelines.language.sql.dialect import as_written, render
 from pipelines.language.sql.objection import Objection, faults_of
@@ -42,7 +42,7 @@ def bind(
     Raises:
         PipelineFileError: With every unknown or ambiguous column, and every invalid name of a result column.
     """
-    inputs = [named_input(side, columns[side.source], _outputs) for side in statement.sides]
+    inputs = [bound_input(side, columns[side.source], _outputs) for side in statement.sides]
     wrong = [objection for _, objections in inputs for objection in objections]
     if wrong:
         raise _refused(statement, dict.fromkeys(wrong))
@@ -153,11 +153,11 @@ def _outputs(item: exp.Expr, scope: Scope) -> list[tuple[str, exp.Expr]]:
 
 def _star(star: exp.Star, alias: exp.Expr | None, scope: Scope) -> list[tuple[str, exp.Expr]]:
     """Expand `*` as Spark does: the columns of USING first, in their order, regardless of their order in the table."""
-    tables: tuple[NamedTable, ...] = scope.tables
+    tables: tuple[NamedTable, ...] = scope.named
     if alias is not None:
         table = scope.table(alias.name)
-        if table is None:
-            choices = " and ".join(f"`{table.side.alias}`" for table in scope.tables)
+        if table is None or table not in scope.named:
+            choices = " and ".join(f"`{table.side.alias}`" for table in scope.named)
             problem = f"SELECT: unknown input `{alias.name}`"
             scope.objections.append(Objection(problem, f"the inputs are {choices}", alias))
             return []

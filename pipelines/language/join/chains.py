@@ -13,7 +13,7 @@ from pipelines.language.sql.objection import Objection, faults_of
 from pipelines.language.sql.syntax import read
 from pipelines.language.statement.outputs import produced
 from pipelines.language.statement.parse import called, parse, sql_path
-from pipelines.language.statement.queries import inputs_of
+from pipelines.language.statement.semi_joins import tables_of
 from pipelines.language.statement.statement import Produced, Statement
 
 
@@ -202,8 +202,7 @@ def _named(sql: str) -> tuple[str, ...]:
 
 def _tables(sql: str) -> list[exp.Table]:
     select, _ = read(sql)
-    inputs = inputs_of(select) if select else None
-    return [each.table for each in inputs or () if not each.table.db]
+    return [table for table in (tables_of(select) if select else ()) if not table.db]
 
 
 def _cycle(reads: Mapping[str, Sequence[str]]) -> list[str]:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from pipelines.language.names import CHANGELOG_COLUMNS, nearest
+from pipelines.language.names import CHANGELOG_COLUMNS, MATCHES, nearest
 from pipelines.language.sql.dialect import render
 from pipelines.language.sql.objection import Objection
 from pipelines.language.statement.columns import NamedTable, Scope
-from pipelines.language.statement.definition import Input, InputQuery
+from pipelines.language.statement.definition import Grouping, Input, InputQuery
 from pipelines.language.statement.outputs import bad_names
 from pipelines.language.statement.statement import Side
 
@@ -58,6 +58,34 @@ class NamedInput:
             values=tuple(map(render, expressions)),
             where=None if self.where is None else render(self.where),
         )
+
+
+@dataclass(frozen=True)
+class GroupedInput:
+    """An input that groups rows, whose columns no expression of the user names."""
+
+    table: NamedTable
+    rows: NamedInput
+    collected: tuple[str, ...]
+
+    def resolved(self) -> Input:
+        """Return the input with all of its columns."""
+        side = self.table.side
+        grouping = Grouping(self.rows.resolved(), self.collected)
+        return Input(side.source, side.alias, side.key, self.table.columns, grouping=grouping)
+
+
+def bound_input(
+    side: Side, columns: Sequence[str], outputs: Outputs
+) -> tuple[NamedInput | GroupedInput, list[Objection]]:
+    """Name the columns of an input over the columns of its source, and list the objections to its queries."""
+    if side.matches is None:
+        return named_input(side, columns, outputs)
+    rows, objections = named_input(side.matches.rows, columns, outputs)
+    rows.table.used.update(rows.table.columns)
+    collected = side.matches.collected
+    names = (*side.key, *([MATCHES] if collected else []))
+    return GroupedInput(NamedTable(side, names), rows, collected), objections
 
 
 def named_input(side: Side, columns: Sequence[str], outputs: Outputs) -> tuple[NamedInput, list[Objection]]:

@@ -60,6 +60,7 @@ def check_statements(
     faults: list[Fault] = []
     parts: Parts = {}
     elsewhere: dict[str, list[str]] = {}
+    semi_joined: list[str] = []
     logged = {name for name, join in joins.items() if mapping(join).get("changelog") is True}
     for name in found.order:
         sql, semantics = statements[name], _semantics(joins[name])
@@ -73,6 +74,8 @@ def check_statements(
         faults += faults_of(objections, sql_path(name), sql, line_of)
         faults += _clashes(examined.names, sources or {}, joins, document)
         for statement in examined.statements:
+            if len(statement.of_from) < len(statement.sides):
+                semi_joined.append(name)
             if statement.reads_stream:
                 logged.add(name)  # it reads the changelogs of the joins behind it
             else:
@@ -85,6 +88,7 @@ def check_statements(
             parts |= {name: becomes} if examined.is_split else {}
     keeping = logged.union(*map(found.behind, logged))
     faults += [*_unlike_readers(found.reads, joins, document), *_uncut(elsewhere, keeping, joins, document)]
+    faults += _unlogged([name for name in semi_joined if name in keeping], joins, document)
     return faults, parts
 
 
@@ -314,6 +318,16 @@ def _uncut(
                 )
                 hint = "leave it out; a join keeps a changelog if it, or a join that reads it, asks for one"
                 yield Fault(dotted(where), problem, hint, document.line(where))
+
+
+def _unlogged(semi_joined: Collection[str], joins: Mapping[str, Any], document: Document) -> Iterator[Fault]:
+    """Yield a fault for each join with a changelog whose statement has a semi join."""
+    for name in semi_joined:
+        is_asked = mapping(joins[name]).get("changelog") is True
+        where = ("joins", name, "changelog" if is_asked else "sql")
+        problem = "a changelog of a join with a semi join, EXISTS or IN is not yet supported"
+        readers = "it keeps one for a join that reads it, with a stream or with `changelog`"
+        yield Fault(dotted(where), problem, "leave it out" if is_asked else readers, document.line(where))
 
 
 def stream_misfits(statement: Statement, join: Join, sources: Sources) -> Iterator[tuple[str, Misfit]]:

@@ -245,7 +245,31 @@ def _selects(select: exp.Select) -> Iterator[exp.Select]:
             yield from _selects(query)
 
 
+def objections_to_query(node: exp.Exists | exp.In, query: exp.Select) -> Iterator[Objection]:
+    """Yield the objections to a condition with a query, whose own clauses the caller knows."""
+    with_ = query.args.get("with_")
+    named = [(each.this, each) for each in with_.expressions] if with_ else []
+    for inner, about in (*named, *((table.unnest(), table) for table in _tables(query) if type(table) is exp.Subquery)):
+        yield from _input_clauses(inner, about)
+    own = query.copy()
+    if isinstance(node, exp.Exists):
+        own.set("expressions", [])  # what it selects does not matter
+    else:
+        yield from refused(node.this) if not isinstance(node.this, exp.Tuple) else ()
+    yield from _refused_parts(own)
+
+
 def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Objection]:
+    yield from _refused_parts(select)
+    for column in select.find_all(exp.Column):
+        for part in column.parts:
+            if isinstance(part, exp.Literal):
+                yield Objection(f"the string {part.sql()} where a name is expected", f"write `{part.name}`", column)
+    yield from _intervals(select, tokens)
+
+
+def _refused_parts(select: exp.Select) -> Iterator[Objection]:
+    """Yield the objections to the expressions of a SELECT and of the queries of its FROM."""
     parts: list[tuple[str, exp.Expr | None]] = []
     for each in _selects(select):
         parts += [("SELECT", _without_alias(item)) for item in each.expressions]
@@ -254,11 +278,6 @@ def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Object
     for clause, expression in parts:
         for found in refused(expression) if expression else ():
             yield found._replace(problem=f"{clause}: {found.problem}")
-    for column in select.find_all(exp.Column):
-        for part in column.parts:
-            if isinstance(part, exp.Literal):
-                yield Objection(f"the string {part.sql()} where a name is expected", f"write `{part.name}`", column)
-    yield from _intervals(select, tokens)
 
 
 def _intervals(expression: exp.Expr, tokens: Sequence[Token]) -> Iterator[Objection]:

@@ -134,6 +134,8 @@ class Scope:
     """
     The names that the expressions of one statement may use.
 
+    Only expressions of lakejoin name columns of the inputs that semi joins add; `named` are the other ones.
+
     Args:
         how: The type of the JOIN that has USING.
         using: The columns of USING.
@@ -149,6 +151,7 @@ class Scope:
     ) -> None:
         self.how = how
         self.tables = tuple(tables)
+        self.named = tuple(table for table in tables if table.side.matches is None)
         self.using = tuple(name for name in using if all(table.has(name) for table in tables))
         self._merged = {name.lower() for name in self.using}
         self._of_stars = of_stars
@@ -202,19 +205,19 @@ class Scope:
     def _ambiguous(self, name: str) -> Objection:
         owners = [table for table in self.tables if table.has(name)]
         choices = [f"`{table.side.alias}.{table.real(name)}`" for table in owners]
-        sides = "both sides" if len(self.tables) == 2 else "several inputs"
+        sides = "both sides" if len(self.named) == 2 else "several inputs"
         return Objection(f"`{name}` is a column of {sides}", f"write {' or '.join(choices)}")
 
     def _unknown(self, column: exp.Column, parts: list[str], table: NamedTable | None) -> Objection:
-        if table:
+        if table in self.named and table is not None:
             return Objection(f"{table.side.source} has no column `{parts[1]}`", nearest(parts[1], table.columns))
         if len(parts) == 1 and parts[0].lower() in UNSTABLE:
             return objection(parts[0], 0) or Objection("")
         if len(parts) > 1:
-            aliases = " and ".join(f"`{table.side.alias}`" for table in self.tables)
+            aliases = " and ".join(f"`{table.side.alias}`" for table in self.named)
             return Objection(f"`{as_written(column)}`: unknown input `{parts[0]}`", f"the inputs are {aliases}")
-        sources = list(dict.fromkeys(table.side.source for table in self.tables))
-        columns = [column for table in self.tables for column in table.columns]
+        sources = list(dict.fromkeys(table.side.source for table in self.named))
+        columns = [column for table in self.named for column in table.columns]
         none = f"neither {' nor '.join(sources)} has a column" if len(sources) > 1 else f"{sources[0]} has no column"
         return Objection(f"{none} `{parts[0]}`", nearest(parts[0], columns))
 

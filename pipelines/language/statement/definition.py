@@ -8,6 +8,7 @@ from pipelines.language.sql.syntax import Unit
 How = Literal["inner", "left", "right", "full"]
 JoinType = Literal[
     "table",
+    "semi-join",
     "table-table",
     "foreign-key",
     "star",
@@ -37,6 +38,21 @@ class InputQuery:
 
 
 @dataclass(frozen=True)
+class Grouping:
+    """
+    How an input follows from rows that it groups: it has one row for each value of its key among them.
+
+    Args:
+        rows: The grouped rows, an input with the key of the source, which also has the columns of the group's key.
+        collected: The columns of the rows whose combinations, each once, are the input's column MATCHES, an array of
+            structs; none without that column.
+    """
+
+    rows: "Input"
+    collected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Input:
     """
     One input of a join.
@@ -50,6 +66,7 @@ class Input:
             whose rows may lack a side.
         query: The filter and the columns of a subquery, whose names `key` and `columns` are then; None for a source
             that is read as it is.
+        grouping: The rows of the source that the input groups; None if each of its rows is one row of the source.
     """
 
     source: str
@@ -59,16 +76,24 @@ class Input:
     _: KW_ONLY
     may_be_absent: bool = False
     query: InputQuery | None = None
+    grouping: Grouping | None = None
+
+    @property
+    def ungrouped(self) -> "Input":
+        """The input whose rows are single rows of the source, as its feed has them: this one, or what it groups."""
+        return self if self.grouping is None else self.grouping.rows
 
     @property
     def source_key(self) -> tuple[str, ...]:
         """The key columns of the source, in the order of the input's key."""
-        return self.key if self.query is None else self.query.key
+        rows = self.ungrouped
+        return rows.key if rows.query is None else rows.query.key
 
     @property
     def source_columns(self) -> tuple[str, ...]:
         """The columns of the source that the input needs, the key first."""
-        return self.columns if self.query is None else self.query.columns
+        rows = self.ungrouped
+        return rows.columns if rows.query is None else rows.query.columns
 
 
 @dataclass(frozen=True)
@@ -369,9 +394,9 @@ class ResolvedQuery:
     def feed_of(self, index: int) -> int:
         """Return the first input whose rows, and therefore changes, are those of an input."""
         item = self.inputs[index]
-        if item.query is not None:
+        if item.ungrouped.query is not None:
             return index
-        return next(place for place in self.places(item.source) if self.inputs[place].query is None)
+        return next(place for place in self.places(item.source) if self.inputs[place].ungrouped.query is None)
 
     @property
     def feeds(self) -> tuple[int, ...]:

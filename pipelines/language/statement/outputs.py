@@ -118,7 +118,7 @@ def _outputs(item: exp.Expr, inferred: Inferred, using: Collection[str]) -> Iter
         if name.lower() not in left_out:
             yield _Output(name, _merged(name, inferred))
     for index, side in enumerate(inferred.sides):
-        if alias in ("", side.alias.lower()):
+        if alias in ("", side.alias.lower()) and side.matches is None:
             for name in side.key:
                 if name.lower() not in left_out and name.lower() not in merged:
                     yield _Output(name, [(index, name)])

@@ -1,6 +1,7 @@
 """Parse a statement of the pipeline file without the schemas of its sources."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from sqlglot import exp
 
@@ -16,6 +17,7 @@ from pipelines.language.statement.definition import How
 from pipelines.language.statement.kind import infer
 from pipelines.language.statement.outputs import check_items, is_grouped, is_star, key_of, missing_keys
 from pipelines.language.statement.queries import InputText, inputs_of, refused_queries, through_queries
+from pipelines.language.statement.semi_joins import semi_joins, tables_of, with_added_inputs, without_semi_joins
 from pipelines.language.statement.statement import (
     UPSTREAM,
     Clause,
@@ -64,7 +66,9 @@ def examine(
     objections = list(found)
     if select is None or sources is None:
         return None, objections
-    objections = with_remedies(objections, select, lambda table: _side(table, sources, joins))
+    side_of = partial(_side, sources=sources, joins=joins)
+    semi = semi_joins(select, side_of)
+    objections = [*with_remedies(semi.others(objections), select, side_of), *semi.objections]
     inputs, more = read_inputs(select, sources, joins)
     if inputs is None:
         return None, objections + more
@@ -124,11 +128,13 @@ def called(name: str, known: Iterable[str]) -> str | None:
 
 def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[Inputs | None, list[Objection]]:
     """Resolve the names in FROM and JOIN; the inputs are None if one is unknown or invalid, or an objection exists."""
+    semi = semi_joins(select, partial(_side, sources=sources, joins=joins)).found
+    tables, select = tables_of(select), without_semi_joins(select, semi)
     found = select.args.get("joins") or []
     texts = inputs_of(select)
     if texts is None or not all(text.alias for text in texts):
         return None, []  # `read` has objected to the clauses already
-    objections = [problem for text in texts for problem in _table(text.table, sources, joins)]
+    objections = [problem for table in tables for problem in _table(table, sources, joins)]
     if len(texts) > 2 and any(join.args.get("using") for join in found):
         problem = "USING in a join of three or more inputs is not yet supported"
         objections.append(Objection(problem, "write ON, with an alias before each column", "USING"))
@@ -154,7 +160,7 @@ def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[I
     hows = tuple(HOWS[join.side, join.kind] for join in found)
     clauses: list[Clause] = ["ON" for _ in found]
     read_by, objections = with_conditions(Inputs(known, hows, tuple(clauses), select))
-    return None if objections else read_by, objections
+    return None if objections else with_added_inputs(read_by, semi), objections
 
 
 def _alone(sides: Sequence[Side], texts: Sequence[InputText]) -> Iterator[Objection]:

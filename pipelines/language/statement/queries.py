@@ -56,17 +56,24 @@ class InputText(NamedTuple):
 
 def inputs_of(select: exp.Select, known: Known = NOTHING) -> list[InputText] | None:
     """Return the inputs in the order of FROM; None if one is not a filtered and projected source or join."""
+    names = named_in(select, known)
+    from_ = select.args.get("from_")
+    tables = [from_.this, *(join.this for join in select.args.get("joins") or ())] if from_ else []
+    found = [input_of(table, names) for table in tables]
+    return None if None in found or not found else [each for each in found if each is not None]
+
+
+def named_in(select: exp.Select, known: Known = NOTHING) -> Known:
+    """Return the queries that the FROM of a SELECT may name: those of its WITH, and those known where it stands."""
     names = dict(known)
     with_ = select.args.get("with_")
     for named in with_.expressions if with_ else ():
         names[named.alias.lower()] = _Named(named.this, dict(names))
-    from_ = select.args.get("from_")
-    tables = [from_.this, *(join.this for join in select.args.get("joins") or ())] if from_ else []
-    found = [_input(table, names) for table in tables]
-    return None if None in found or not found else [each for each in found if each is not None]
+    return names
 
 
-def _input(written: exp.Expr, names: Known) -> InputText | None:
+def input_of(written: exp.Expr, names: Known) -> InputText | None:
+    """Return an input of FROM; None if it is not a filtered and projected source or join."""
     if isinstance(written, exp.Subquery):
         named = _Named(written.unnest(), names)
     elif not isinstance(written, exp.Table) or not isinstance(written.this, exp.Identifier):
@@ -91,7 +98,7 @@ def through_queries(side: Side, text: InputText) -> tuple[Side, list[Objection]]
     """Return the input of a statement over a source, with the key as its queries name it, and the objections to it."""
     key: Sequence[str] = side.key
     for query in text.queries:
-        names = [_name_of(column, query) for column in key]
+        names = [name_of(column, query) for column in key]
         dropped = [column for column, name in zip(key, names, strict=True) if name is None]
         if dropped:
             problem = (
@@ -103,7 +110,7 @@ def through_queries(side: Side, text: InputText) -> tuple[Side, list[Objection]]
     return side.through(text.alias, tuple(key), text.queries), []
 
 
-def _name_of(column: str, query: Query) -> str | None:
+def name_of(column: str, query: Query) -> str | None:
     """Return the name of the first output of a query that is a column, ignoring case; None if no output is."""
     for item in query.select:
         star = item.this if isinstance(item, exp.Column) else item

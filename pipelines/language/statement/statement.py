@@ -30,6 +30,26 @@ class Query:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Matches:
+    """
+    What an input is that a semi or anti join, EXISTS or IN adds to a statement: a row for each value of some rows.
+
+    Args:
+        rows: These rows, an input over the same source; the key of the added input and `collected` are columns of it.
+        values: What the equalities compare of a row, in the order of the added input's key.
+        collected: The columns that further conditions need.
+        written: The condition as the statement writes it.
+        holds: The same condition over what a row of the statement finds.
+    """
+
+    rows: "Side"
+    values: tuple[exp.Expr, ...]
+    collected: tuple[str, ...]
+    written: exp.Expr
+    holds: exp.Expr
+
+
+@dataclass(frozen=True, kw_only=True)
 class Side:
     """
     An input, as FROM and the file describe it.
@@ -44,6 +64,7 @@ class Side:
         added: For the result of another join that is a stream: the columns that lakejoin adds, which no statement can
             use.
         may_be_absent: As for the `Input` of a definition.
+        matches: What the input of a semi join is; None for an input of FROM. No expression names its columns.
     """
 
     source: str
@@ -55,6 +76,7 @@ class Side:
     may_be_absent: bool = False
     source_key: tuple[str, ...] = ()
     queries: tuple[Query, ...] = ()
+    matches: Matches | None = None
 
     def through(self, alias: str, key: tuple[str, ...], queries: tuple[Query, ...]) -> "Side":
         """Return the input that reads this source through queries, which name its key columns `key`."""
@@ -291,6 +313,16 @@ class Statement:
         return self.reads_stream and self.sides[1].kind == "stream"
 
     @property
+    def of_from(self) -> tuple[Side, ...]:
+        """The inputs of FROM, without those that semi joins, EXISTS and IN add, which are behind them."""
+        return tuple(side for side in self.sides if side.matches is None)
+
+    @property
+    def hows(self) -> tuple[How, ...]:
+        """The type of each JOIN between inputs of FROM."""
+        return tuple(step.how for step in self.steps[: len(self.of_from) - 1])
+
+    @property
     def kind(self) -> JoinType:
         """The kind of join."""
         if self.is_windowed:
@@ -298,10 +330,11 @@ class Statement:
         if self.reads_stream:
             is_global = all(side.kind == "global_table" for side in self.sides[1:])
             return "stream-global-table" if is_global else "stream-table"
-        if len(self.sides) == 1:
-            return "table"
+        number = len(self.of_from)
+        if number == 1:
+            return "table" if len(self.sides) == 1 else "semi-join"
         if self.keys.is_many_to_many:
             return "many-to-many"
-        if len(self.sides) > 2:
+        if number > 2:
             return "star"
-        return "foreign-key" if self.keys.links else "table-table"
+        return "foreign-key" if any(link.side < number for link in self.keys.links) else "table-table"

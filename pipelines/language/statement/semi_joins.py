@@ -1,0 +1,440 @@
+"""
+Read semi and anti joins, EXISTS and IN as look-ups.
+
+    FROM customers c WHERE EXISTS (SELECT 1 FROM orders o WHERE o.customer_id = c.id AND o.open)
+    FROM customers c LEFT JOIN <open orders, one row for each customer_id> o ON o.customer_id = c.id
+        WHERE o.customer_id IS NOT NULL
+
+The input that such a condition adds has one row for each value that the equalities compare, so that a row of the
+statement finds at most one. For further conditions, which compare more of both, that row has the columns that they
+need, of all rows with its value.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from pipelines.language.names import MATCHES, PREFIX
+from pipelines.language.sql.dialect import as_text, as_written
+from pipelines.language.sql.objection import Objection
+from pipelines.language.sql.syntax import objections_to_query
+from pipelines.language.statement.columns import conjuncts, in_key, index_of
+from pipelines.language.statement.definition import How
+from pipelines.language.statement.queries import InputText, Known, input_of, inputs_of, name_of, named_in
+from pipelines.language.statement.statement import Clause, Inputs, Matches, Query, Side
+from pipelines.language.statement.subqueries import KEYED
+
+PARTS = {"expressions", "from_", "where", "distinct", "with_"}
+"""The clauses that a subquery of EXISTS or IN may have; DISTINCT changes nothing."""
+
+MATCH = f"{PREFIX}match"
+"""The name of a row with a value in a further condition."""
+
+TOO_LARGE = "every row would match every row, and the work of an epoch would grow with their product"
+
+SideOf = Callable[[exp.Table], Side | None]
+
+
+class SemiJoin(NamedTuple):
+    """
+    A condition, or a JOIN, of a statement that is a look-up.
+
+    Args:
+        node: Where the statement has it.
+        side: The input that it adds.
+        on: What the statement compares with the parts of the key of that input.
+        is_anti: Whether it is an anti join.
+    """
+
+    node: exp.Expr
+    side: Side
+    on: tuple[exp.Expr, ...]
+    is_anti: bool = False
+
+
+class Refused(NamedTuple):
+    """A semi join that cannot be a look-up, with the objection; None if another one says why."""
+
+    node: exp.Expr
+    objection: Objection | None = None
+
+
+class SemiJoins(NamedTuple):
+    """The semi joins of a statement, and those that cannot be look-ups."""
+
+    found: tuple[SemiJoin, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    objections: tuple[Objection, ...] = ()
+
+    def others(self, objections: Sequence[Objection]) -> list[Objection]:
+        """Leave out the objections to subqueries in general about what is taken, or refused for a better reason."""
+        nodes = {id(one.node) for one in self.found} | {id(one.node) for one in self.refused}
+        return [one for one in objections if id(one.about) not in nodes]
+
+
+class _Compared(NamedTuple):
+    """
+    The conditions between a statement and the rows that it looks for.
+
+    Args:
+        pairs: The two sides of each equality: over the statement, and over the rows.
+        filters: The conditions on the rows alone.
+        rest: The other ones.
+    """
+
+    pairs: tuple[tuple[exp.Expr, exp.Expr], ...]
+    filters: tuple[exp.Expr, ...]
+    rest: tuple[exp.Expr, ...]
+
+
+def semi_joins(select: exp.Select, side_of: SideOf) -> SemiJoins:
+    """Find the semi joins of a statement of tables; those of a stream stay what they are, and are refused."""
+    texts, known = inputs_of(select), named_in(select)
+    first = side_of(texts[0].table) if texts else None
+    if texts is None or first is None or first.kind == "stream":
+        return SemiJoins()
+    found: list[SemiJoin] = []
+    refused: list[Refused] = []
+    joins = select.args.get("joins") or []
+    plain = [True, *(not is_semi_join(join) for join in joins)]
+    aliases = frozenset(text.alias.lower() for text, is_plain in zip(texts, plain, strict=True) if is_plain)
+    taken = set(aliases)
+    for each in (*_of_joins(joins, texts, aliases), *_of_conditions(select, known)):
+        read = each if isinstance(each, Refused) else _Reader(each, select, side_of, aliases).read(taken)
+        if isinstance(read, Refused):
+            refused.append(read)
+        elif read is not None:
+            found.append(read)
+            taken.add(read.side.alias.lower())
+    objections = [one.objection for one in refused if one.objection is not None]
+    if found and any(join.args.get("using") and not is_semi_join(join) for join in joins):
+        problem = "USING in a statement with a semi join, EXISTS or IN is not yet supported"
+        objections.append(Objection(problem, "write ON, with an alias before each column", "USING"))
+    return SemiJoins(tuple(found), tuple(refused), tuple(objections))
+
+
+def tables_of(select: exp.Select) -> list[exp.Table]:
+    """Return the tables that a statement names: those of FROM, in its order, then those of EXISTS and IN."""
+    texts = inputs_of(select) or []
+    found = _of_conditions(select, named_in(select)) if texts else ()
+    return [*(text.table for text in texts), *(one.text.table for one in found if isinstance(one, _Written))]
+
+
+def is_semi_join(join: exp.Join) -> bool:
+    """Return whether a JOIN is a semi or anti join as Spark writes it."""
+    return join.kind in ("SEMI", "ANTI") and join.side in ("", "LEFT") and not join.args.get("method")
+
+
+def without_semi_joins(select: exp.Select, found: Sequence[SemiJoin]) -> exp.Select:
+    """Return a statement with the conditions that semi joins are, but not yet the inputs that they add."""
+    if not found:
+        return select
+    copy = select.copy()
+    twins = {id(node): twin for node, twin in zip(select.walk(), copy.walk(), strict=True)}
+    of_joins = list[exp.Expr]()
+    for each in found:
+        assert each.side.matches is not None
+        holds, twin = exp.Paren(this=each.side.matches.holds.copy()), twins[id(each.node)]
+        if isinstance(twin, exp.Join):
+            twin.pop()
+            of_joins.append(exp.Not(this=holds) if each.is_anti else holds)
+        else:
+            twin.replace(holds)
+    where = copy.args.get("where")
+    conditions = [*([where.this] if where else []), *of_joins]
+    copy.set("where", exp.Where(this=exp.and_(*conditions, copy=False)) if conditions else None)
+    return copy
+
+
+def with_added_inputs(inputs: Inputs, found: Sequence[SemiJoin]) -> Inputs:
+    """Return the inputs of a statement with those that its semi joins add, each with a LEFT JOIN."""
+    if not found:
+        return inputs
+    select = inputs.select.copy()
+    for each in found:
+        named = exp.Table(this=exp.to_identifier(each.side.alias, quoted=True))
+        pairs = zip(each.on, each.side.key, strict=True)
+        on = [exp.EQ(this=_wrapped(one), expression=_column(each.side.alias, name)) for one, name in pairs]
+        select.append("joins", exp.Join(this=named, side="LEFT", on=exp.and_(*on, copy=False)))
+    hows: list[How] = ["left" for _ in found]
+    clauses: list[Clause] = ["ON" for _ in found]
+    sides = (*inputs.sides, *(each.side for each in found))
+    return Inputs(sides, (*inputs.hows, *hows), (*inputs.clauses, *clauses), select)
+
+
+def as_in_text(condition: exp.Expr, sides: Sequence[Side]) -> str:
+    """Format a condition for a message with the semi joins as the statement writes them."""
+
+    def written(node: exp.Expr) -> exp.Expr:
+        added = (side.matches for side in sides if side.matches is not None)
+        return next((each.written.copy() for each in added if node == each.holds), node)
+
+    return as_written(condition.transform(written))
+
+
+class _Written(NamedTuple):
+    """
+    A semi join as written.
+
+    Args:
+        text: The rows that it looks for.
+        conditions: Their conditions; without `compared`, that is the ON of a JOIN.
+        compared: For IN: the pairs that it compares.
+    """
+
+    node: exp.Expr
+    text: InputText
+    conditions: tuple[exp.Expr, ...]
+    compared: tuple[tuple[exp.Expr, exp.Expr], ...] = ()
+
+
+def _of_joins(
+    joins: Sequence[exp.Join], texts: Sequence[InputText], aliases: Collection[str]
+) -> Iterator[_Written | Refused]:
+    for index, join in enumerate(joins, start=1):
+        if not is_semi_join(join) or any(later.side in ("RIGHT", "FULL") for later in joins[index:]):
+            continue
+        on, using, text = join.args.get("on"), join.args.get("using") or (), texts[index]
+        if using and len(aliases) > 1:
+            continue  # `read_inputs` refuses it
+        first = texts[0].alias
+        equal = ((_column(first, name.name), _column(text.alias, name.name)) for name in using)
+        parts = [*conjuncts(on)] if on is not None else [exp.EQ(this=one, expression=other) for one, other in equal]
+        bare = next((column for part in parts for column in part.find_all(exp.Column) if not column.table), None)
+        if bare is not None:
+            problem = f"ON: `{as_written(bare)}` may be a column of either side of the {join.kind} JOIN"
+            yield Refused(join, Objection(problem, "write an alias before each column", bare))
+        elif parts:
+            yield _Written(join, text, tuple(parts))
+
+
+def _of_conditions(select: exp.Select, known: Known) -> Iterator[_Written | Refused]:
+    where = select.args.get("where")
+    pending = [*reversed([*select.expressions, *([where] if where else [])])]
+    while pending:
+        node = pending.pop()
+        query = node.this if isinstance(node, exp.Exists) else node.args.get("query")
+        if isinstance(query, exp.Expr) and isinstance(node, exp.Exists | exp.In):
+            found = _written(node, query.unnest(), known)
+            if found is not None:
+                yield found
+        elif not isinstance(node, exp.Query):
+            pending.extend(node.iter_expressions(reverse=True))
+
+
+def _written(node: exp.Exists | exp.In, query: exp.Expr, known: Known) -> _Written | Refused | None:
+    """Return EXISTS or IN with its parts; None if its query is not a selection from one table."""
+    if not isinstance(query, exp.Select) or {part for part, value in query.args.items() if value} - PARTS:
+        return None
+    distinct, from_ = query.args.get("distinct"), query.args.get("from_")
+    if from_ is None or (distinct is not None and distinct.args.get("on")):
+        return None
+    text = input_of(from_.this, named_in(query, known))
+    if text is None:
+        return None
+    wrong = next(objections_to_query(node, query), None)
+    if wrong is not None:
+        return Refused(node, wrong)
+    where = query.args.get("where")
+    conditions = tuple(conjuncts(where.this)) if where else ()
+    if isinstance(node, exp.Exists):
+        return _Written(node, text, conditions)
+    value = node.this.unnest()
+    values = value.expressions if isinstance(value, exp.Tuple) else [value]
+    items = [item.unalias() for item in query.expressions]
+    if len(items) != len(values) or any(isinstance(item, exp.Star) or item.is_star for item in items):
+        problem = f"IN compares {len(values)} values with what the subquery selects"
+        return Refused(node, Objection(problem, "select as many columns, by their names", node))
+    return _Written(node, text, conditions, tuple(zip(values, items, strict=True)))
+
+
+class _Reader:
+    """
+    Reads one semi join.
+
+    Args:
+        aliases: The names of the inputs of FROM, in lower case.
+    """
+
+    def __init__(self, written: _Written, select: exp.Select, side_of: SideOf, aliases: Collection[str]) -> None:
+        self._written, self._select, self._side_of, self._aliases = written, select, side_of, aliases
+        self._node, self._text = written.node, written.text
+
+    def read(self, taken: Collection[str]) -> SemiJoin | Refused | None:
+        """
+        Return the semi join with the input that it adds; None for rows of a source that cannot be looked up.
+
+        Args:
+            taken: The names of all inputs so far, in lower case.
+        """
+        node, text = self._node, self._text
+        side = self._side_of(text.table) if not text.table.db else None
+        if side is None:
+            return Refused(node)  # its name is unknown
+        if side.kind not in KEYED:
+            return None
+        compared = self._compared()
+        if not compared.pairs:
+            problem = f"{_named(node)}: no equality compares `{text.alias}` with the inputs of FROM: {TOO_LARGE}"
+            hint = f"write one with an alias on both sides, such as {text.alias}.<column> = <input>.<column>"
+            return Refused(node, Objection(problem, hint, node.this if isinstance(node, exp.Join) else node))
+        if isinstance(node, exp.In) and (nullable := self._nullable(compared, side)) is not None:
+            return Refused(node, nullable)
+        alias = text.alias
+        while alias.lower() in taken:
+            alias += "_"
+        names = [f"{PREFIX}value_{number}" for number in range(len(compared.pairs))]
+        needed = dict.fromkeys(name.lower() for part in compared.rest for name in self._own_columns(part))
+        columns = {name: f"{PREFIX}column_{number}" for number, name in enumerate(needed)}
+        values = tuple(inner for _, inner in compared.pairs)
+        items = [*zip(values, names, strict=True), *((_column(text.alias, name), own) for name, own in columns.items())]
+        select = tuple(exp.Alias(this=value.copy(), alias=exp.to_identifier(name)) for value, name in items)
+        filters = exp.and_(*compared.filters) if compared.filters else None
+        rows = _rows(side, text, alias, Query(text.alias, select, filters))
+        holds = self._holds(alias, names[0], compared.rest, columns)
+        matches = Matches(rows=rows, values=values, collected=tuple(columns.values()), written=node, holds=holds)
+        added = replace(rows, key=tuple(names), source_key=(), may_be_absent=False, matches=matches)
+        is_anti = isinstance(node, exp.Join) and node.kind == "ANTI"
+        return SemiJoin(node, added, tuple(outer for outer, _ in compared.pairs), is_anti)
+
+    def _compared(self) -> _Compared:
+        pairs, filters, rest = list(self._written.compared), list[exp.Expr](), list[exp.Expr]()
+        for part in self._written.conditions:
+            pair = self._pair(part)
+            if pair is not None:
+                pairs.append(pair)
+            else:
+                (filters if self._is_over_rows(part) else rest).append(part)
+        return _Compared(tuple(pairs), tuple(filters), tuple(rest))
+
+    def _pair(self, part: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
+        """Return the two sides of an equality of the statement with the rows; None for any other condition."""
+        if not isinstance(part, exp.EQ):
+            return None
+        ends = (part.this.unnest(), part.expression.unnest())
+        for outer, inner in (ends, ends[::-1]):
+            is_between = bool(outer.find(exp.Column)) and bool(inner.find(exp.Column))
+            if is_between and not list(self._own_columns(outer)) and self._is_over_rows(inner):
+                return outer, inner
+        return None
+
+    def _own_columns(self, node: exp.Expr) -> Iterator[str]:
+        """Yield the columns of the rows in an expression; a name without an alias is one of theirs, as in SQL."""
+        for column in node.find_all(exp.Column):
+            if not self._is_of_statement(column):
+                yield self._parts(column)[0]
+
+    def _is_over_rows(self, node: exp.Expr) -> bool:
+        return not any(map(self._is_of_statement, node.find_all(exp.Column)))
+
+    def _is_of_statement(self, column: exp.Column) -> bool:
+        first = column.parts[0].name.lower()
+        return len(column.parts) > 1 and first in self._aliases and first != self._text.alias.lower()
+
+    def _parts(self, column: exp.Column) -> list[str]:
+        """Return a column of the rows, and its fields."""
+        parts = [part.name for part in column.parts]
+        return parts[1:] if len(parts) > 1 and parts[0].lower() == self._text.alias.lower() else parts
+
+    def _holds(self, alias: str, value: str, rest: Sequence[exp.Expr], columns: Mapping[str, str]) -> exp.Expr:
+        """Return the condition that a row of the statement finds a row with its value that meets the other ones."""
+        found = exp.Not(this=exp.Is(this=_column(alias, value), expression=exp.Null()))
+        if not rest:
+            return found
+
+        def of_match(node: exp.Expr) -> exp.Expr:
+            if not isinstance(node, exp.Column) or self._is_of_statement(node):
+                return node
+            name, *fields = self._parts(node)
+            value: exp.Expr = exp.to_identifier(MATCH)
+            for part in (columns[name.lower()], *fields):
+                value = exp.Dot(this=value, expression=exp.to_identifier(part, quoted=True))
+            return value
+
+        conditions = [part.copy() for part in rest if not list(self._own_columns(part))]
+        of_rows = [part.transform(of_match) for part in rest if list(self._own_columns(part))]
+        if of_rows:
+            of_any = exp.Lambda(this=exp.and_(*of_rows, copy=False), expressions=[exp.to_identifier(MATCH)])
+            conditions.append(exp.Anonymous(this="exists", expressions=[_column(alias, MATCHES), of_any]))
+        both = exp.and_(*conditions, copy=False)
+        return exp.And(this=found, expression=exp.Anonymous(this="coalesce", expressions=[both, exp.false()]))
+
+    def _nullable(self, compared: _Compared, side: Side) -> Objection | None:
+        """Return the objection to an IN that a null may make unknown, where that is not the same as false."""
+        if _is_plain_condition(self._node):
+            return None
+        where = self._select.args.get("where")
+        present = {_subject(part) for part in (conjuncts(where.this) if where else ())}
+        filtered = {_subject(part) for part in compared.filters}
+        for outer, inner in self._written.compared:
+            is_present = self._is_key(outer) or as_text(outer) in present
+            if not is_present or not (self._is_key_of(inner, side, self._text) or as_text(inner) in filtered):
+                query = self._node.args["query"].unnest()
+                conditions = [exp.EQ(this=inner.copy(), expression=outer.copy()), *self._written.conditions]
+                listed = " AND ".join(map(as_text, conditions))
+                exists = f"NOT EXISTS (SELECT 1 {as_text(query.args['from_']).strip()} WHERE {listed})"
+                problem = "NOT IN is true for no row once the subquery has a null, and a column of it may be null"
+                return Objection(problem, f"write {exists}, with an alias before each column", self._node)
+        return None
+
+    def _is_key(self, node: exp.Expr) -> bool:
+        """Return whether an expression is a column of a key that is never null: its input always has a row."""
+        joins = self._select.args.get("joins") or ()
+        texts = inputs_of(self._select) or []
+        sides = [(self._side_of(text.table), text) for text in texts]
+        named = [replace(side, alias=text.alias) for side, text in sides if side is not None]
+        index = index_of(node, named) if len(named) == len(texts) else None
+        is_outer = any(join.side in ("LEFT", "RIGHT", "FULL") and not is_semi_join(join) for join in joins)
+        if index is None or (is_outer and (index or any(join.side in ("RIGHT", "FULL") for join in joins))):
+            return False
+        return self._is_key_of(node, named[index], texts[index])
+
+    @staticmethod
+    def _is_key_of(node: exp.Expr, side: Side, text: InputText) -> bool:
+        is_plain = isinstance(node, exp.Column) and not side.may_be_absent and not text.queries
+        return is_plain and in_key(node.name, side) is not None
+
+
+def _named(node: exp.Expr) -> str:
+    return f"{node.kind} JOIN" if isinstance(node, exp.Join) else "EXISTS" if isinstance(node, exp.Exists) else "IN"
+
+
+def _rows(side: Side, text: InputText, alias: str, own: Query) -> Side:
+    """Return the rows to group, an input over the source; queries without its key get it under a name of ours."""
+    key, queries = side.key, list[Query]()
+    for query in (*text.queries, own):
+        select, names = list(query.select), list[str]()
+        for number, column in enumerate(key):
+            name = name_of(column, query)
+            if name is None:
+                name = f"{PREFIX}key_{number}"
+                select.append(exp.Alias(this=_column(query.alias, column), alias=exp.to_identifier(name)))
+            names.append(name)
+        key = tuple(names)
+        queries.append(replace(query, select=tuple(select)))
+    return side.through(alias, key, tuple(queries))
+
+
+def _is_plain_condition(node: exp.Expr) -> bool:
+    """Return whether a null of a condition of WHERE is the same as false: only AND and OR are above it."""
+    parent = node.parent
+    while isinstance(parent, exp.Paren | exp.And | exp.Or):
+        parent = parent.parent
+    return isinstance(parent, exp.Where)
+
+
+def _subject(part: exp.Expr) -> str:
+    """Return what a condition IS NOT NULL is about, as written; empty for any other condition."""
+    if isinstance(part, exp.Not) and isinstance(part.this, exp.Is) and isinstance(part.this.expression, exp.Null):
+        return as_text(part.this.this)
+    return ""
+
+
+def _column(alias: str, name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
+
+
+def _wrapped(node: exp.Expr) -> exp.Expr:
+    return node.copy() if isinstance(node, exp.Column) else exp.Paren(this=node.copy())
