@@ -21,7 +21,7 @@ from pipelines.language import (
 )
 from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.syntax import spelled_out
-from pipelines.language.statement.semi_joins import as_in_text
+from pipelines.language.statement.semi_joins import where_in_text
 from pipelines.language.statement.statement import Matches, PairingClause, Side
 from pipelines.language.statement.windows import Bound, bounds_of
 from pipelines.plan.sharing import explained_reads
@@ -69,7 +69,8 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
 def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
     yield from _why_split(file, statement.name)
     for side in {side.source: side for side in statement.sides if side.source in file.joins}.values():
-        holds = f"holds one row for each ({', '.join(side.key)}), as its own statement says"
+        rows = side if side.matches is None else side.matches.rows
+        holds = f"holds one row for each ({', '.join(rows.source_key or rows.key)}), as its own statement says"
         is_part = file.part_of(side.source) == file.part_of(statement.name)
         what = "an earlier part of it" if is_part else "a join of this file"
         yield f"{side.source} is {what}: its result {'is a stream' if side.is_result else holds}"
@@ -221,9 +222,9 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
     if statement.reads_stream:
         yield from _notes_of_stream(file, statement)
         return
-    if statement.where is not None:
+    if statement.where is not None and (where := where_in_text(statement.where, statement.sides)):
         newly = "result rows that no longer satisfy it are deleted; those that newly do are inserted"
-        yield f"WHERE `{as_in_text(statement.where, statement.sides)}`: {newly}"
+        yield f"WHERE `{where}`: {newly}"
     if statement.keys.links:
         yield "a reference that is null or refers to a missing row matches nothing"
     if not all(side.may_be_absent for side in statement.sides):

@@ -321,6 +321,29 @@ def test_a_subquery_says_which_rows_it_has_and_a_single_input_that_it_is_one(tmp
     assert one.plan == ("read flights as f", "join one (table) -> one")
 
 
+def test_a_semi_join_says_what_it_looks_up(tmp_path: Path) -> None:
+    """In the words of the statement, of a join of the file too."""
+    keys = {"customers": "id", "orders": "oid"}
+    idle = "SELECT c.id, c.name FROM customers c WHERE c.active AND NOT EXISTS ({})"
+    idle = idle.format("SELECT 1 FROM orders o WHERE o.customer = c.id AND o.open AND o.amount > c.least")
+    named = "SELECT o.* FROM orders o LEFT SEMI JOIN idle i ON i.name = o.name"
+    file = load(write(tmp_path / "lakejoin.yml", keys, {"idle": idle, "named": named}))
+    found, read = (explain(file, name) for name in ("idle", "named"))
+    assert (found.kind, found.how, found.key) == ("semi-join", (), ("c.id",))
+    assert found.why[1:] == (
+        "only rows of orders that satisfy `o.open` count for it",
+        "its further conditions are met if any row of orders with the value meets all of them",
+        "customers is the only input, so that the result has its key",
+    )
+    assert "looks up whether rows of orders have a value, by o.customer" in found.why[0]
+    assert any("WHERE `c.active AND NOT EXISTS(SELECT 1" in note for note in found.notes)
+    assert (found.sources[1].key, found.sources[1].alias) == (("oid",), "o")
+    assert "while another row has the same value" in found.sources[1].change
+    assert "idle is a join of this file: its result holds one row for each (id), as its own statement says" in read.why
+    assert not any("WHERE" in note for note in read.notes)
+    assert "_lakejoin_" not in found.text() + read.text()
+
+
 def test_a_join_of_many_rows_says_what_matches_and_what_a_change_does(tmp_path: Path) -> None:
     sql = "SELECT c.id, o.nr, o.amount FROM customers c LEFT JOIN orders o ON o.customer = c.id"
     joins = {"all": {"sql": sql, "changelog": True}}

@@ -123,17 +123,14 @@ class LookUps:
         rows = rows_of(self._workspace, item.ungrouped, table, table.version)
         return self._exactly(self._pruned(rows, place, keys), place, keys)
 
-    def held(self, place: int, types: Sequence[DataType], keys: DataFrame) -> DataFrame:
+    def keys_of_rows(self, place: int, types: Sequence[DataType], keys: DataFrame) -> DataFrame:
         """
-        Return as `key` those of the keys of single rows that an input which groups them has at the pinned version.
+        Return the keys (`key`) that rows which an input groups have at the pinned version, out of some keys.
 
-        Each is there as often as the source has it.
+        A key that several rows have occurs several times.
         """
-        item, table, known = (
-            self._bound.join.inputs[place].ungrouped,
-            self._bound.table(place),
-            self.pruning(keys, None),
-        )
+        item, table = self._bound.join.inputs[place].ungrouped, self._bound.table(place)
+        known = (null_safe_pruning if item.may_be_absent else pruning)(keys)
         key, rows = item.key, rows_of(self._workspace, item, table, table.version)
         predicate = known.predicate(key)
         pruned = rows if predicate is None else rows.where(predicate)

@@ -17,7 +17,13 @@ from pipelines.language.statement.definition import How
 from pipelines.language.statement.kind import infer
 from pipelines.language.statement.outputs import check_items, is_grouped, is_star, key_of, missing_keys
 from pipelines.language.statement.queries import InputText, inputs_of, refused_queries, through_queries
-from pipelines.language.statement.semi_joins import semi_joins, tables_of, with_added_inputs, without_semi_joins
+from pipelines.language.statement.semi_joins import (
+    is_semi_join,
+    semi_joins,
+    tables_of,
+    with_added_inputs,
+    without_semi_joins,
+)
 from pipelines.language.statement.statement import (
     UPSTREAM,
     Clause,
@@ -128,8 +134,8 @@ def called(name: str, known: Iterable[str]) -> str | None:
 
 def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[Inputs | None, list[Objection]]:
     """Resolve the names in FROM and JOIN; the inputs are None if one is unknown or invalid, or an objection exists."""
-    semi = semi_joins(select, partial(_side, sources=sources, joins=joins)).found
-    tables, select = tables_of(select), without_semi_joins(select, semi)
+    semi = semi_joins(select, partial(_side, sources=sources, joins=joins))
+    tables, select = tables_of(select), without_semi_joins(select, semi.found)
     found = select.args.get("joins") or []
     texts = inputs_of(select)
     if texts is None or not all(text.alias for text in texts):
@@ -140,7 +146,8 @@ def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[I
         objections.append(Objection(problem, "write ON, with an alias before each column", "USING"))
     sides = [_side(text.table, sources, joins) for text in texts]
     for index, join in enumerate(found, 1):
-        objections += _join(join, sides[: index + 1], found[index:])
+        is_judged = is_semi_join(join) and bool(semi.refused)  # with an objection of its own
+        objections += () if is_judged else _join(join, sides[: index + 1], found[index:])
     taken: set[str] = set()
     for text in texts:
         if text.alias.lower() in taken:
@@ -154,22 +161,26 @@ def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[I
         return None, []
     known = tuple(side for side, _ in named)
     objections = [*(problem for _, problems in named for problem in problems), *refused_queries(known, texts)]
-    objections += _alone(known, texts)
-    if objections:
-        return None, objections
+    objections += _alone(known, texts) if len(tables) == 1 else ()
+    if objections or any((join.side, join.kind) not in HOWS for join in found) or _is_stream_alone(known):
+        return None, objections  # a semi join, or a subquery of a statement of a stream, has been objected to
     hows = tuple(HOWS[join.side, join.kind] for join in found)
     clauses: list[Clause] = ["ON" for _ in found]
     read_by, objections = with_conditions(Inputs(known, hows, tuple(clauses), select))
-    return None if objections else with_added_inputs(read_by, semi), objections
+    return None if objections else with_added_inputs(read_by, semi.found), objections
 
 
 def _alone(sides: Sequence[Side], texts: Sequence[InputText]) -> Iterator[Objection]:
     """Yield an objection to a stream that is the only input."""
-    if len(sides) == 1 and sides[0].kind == "stream":
+    if _is_stream_alone(sides):
         name = sides[0].source
         problem = f"FROM: `{name}` is a stream and the only input: its rows only grow, and need no join"
         hint = f"read it by a view, which needs no upkeep: CREATE VIEW ... AS SELECT ... FROM {name}"
         yield Objection(problem, hint, texts[0].written)
+
+
+def _is_stream_alone(sides: Sequence[Side]) -> bool:
+    return len(sides) == 1 and sides[0].kind == "stream"
 
 
 def is_self_join(sides: Sequence[Side], sources: Sources) -> bool:

@@ -164,14 +164,26 @@ def with_added_inputs(inputs: Inputs, found: Sequence[SemiJoin]) -> Inputs:
     return Inputs(sides, (*inputs.hows, *hows), (*inputs.clauses, *clauses), select)
 
 
-def as_in_text(condition: exp.Expr, sides: Sequence[Side]) -> str:
-    """Format a condition for a message with the semi joins as the statement writes them."""
+def where_in_text(where: exp.Expr, sides: Sequence[Side]) -> str:
+    """Format WHERE for a message as the statement writes it; empty if only semi joins of FROM have made it."""
+    added = [side.matches for side in sides if side.matches is not None]
+    of_from = [each.holds for each in added if isinstance(each.written, exp.Join)]
+
+    def is_of_from(part: exp.Expr) -> bool:
+        return part.unnest() in of_from or (isinstance(part, exp.Not) and part.this.unnest() in of_from)
 
     def written(node: exp.Expr) -> exp.Expr:
-        added = (side.matches for side in sides if side.matches is not None)
-        return next((each.written.copy() for each in added if node == each.holds), node)
+        found = (each.written.copy() for each in added if node in (each.holds, exp.Paren(this=each.holds)))
+        return next(found, node)
 
-    return as_written(condition.transform(written))
+    parts, pending = list[exp.Expr](), [where]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, exp.And) and part not in of_from:
+            pending += [part.expression, part.this]
+        elif not is_of_from(part):
+            parts.append(part.transform(written))
+    return as_written(exp.and_(*parts)) if parts else ""
 
 
 class _Written(NamedTuple):

@@ -16,31 +16,27 @@ from tests.pipeline_files import write
 
 NONE = "no join means the same"
 FLIGHTS = "SELECT f.* FROM flights f"
+DEPARTURES = "SELECT d.* FROM departures d"
 MEANS_THE_SAME = (
     (
-        f"{FLIGHTS} WHERE EXISTS (SELECT 1 FROM status s WHERE s.flight_id = f.flight_id AND s.state > 1)",
-        "write JOIN status s ON s.flight_id = f.flight_id AND s.state > 1",
-        f"{FLIGHTS} JOIN status s ON s.flight_id = f.flight_id AND s.state > 1",
+        f"{DEPARTURES} WHERE EXISTS (SELECT 1 FROM planes p WHERE p.tailnum = d.tailnum AND p.seats > 1)",
+        "write JOIN planes p ON p.tailnum = d.tailnum AND p.seats > 1",
+        f"{DEPARTURES} JOIN planes p ON p.tailnum = d.tailnum AND p.seats > 1",
     ),
     (
-        f"{FLIGHTS} WHERE f.delay = 1 AND NOT EXISTS (SELECT 1 FROM status s WHERE s.flight_id = f.flight_id)",
-        "write LEFT JOIN status s ON s.flight_id = f.flight_id, and s.flight_id IS NULL instead of the condition",
-        f"{FLIGHTS} LEFT JOIN status s ON s.flight_id = f.flight_id WHERE f.delay = 1 AND s.flight_id IS NULL",
+        f"{DEPARTURES} WHERE d.delay = 1 AND NOT EXISTS (SELECT 1 FROM planes p WHERE p.tailnum = d.tailnum)",
+        "write LEFT JOIN planes p ON p.tailnum = d.tailnum, and p.tailnum IS NULL instead of the condition",
+        f"{DEPARTURES} LEFT JOIN planes p ON p.tailnum = d.tailnum WHERE d.delay = 1 AND p.tailnum IS NULL",
     ),
     (
-        f"{FLIGHTS} WHERE f.delay = 1 OR EXISTS (SELECT * FROM status s WHERE s.flight_id = f.flight_id)",
-        "write LEFT JOIN status s ON s.flight_id = f.flight_id, and s.flight_id IS NOT NULL instead of the condition",
-        f"{FLIGHTS} LEFT JOIN status s ON s.flight_id = f.flight_id WHERE f.delay = 1 OR s.flight_id IS NOT NULL",
+        f"{DEPARTURES} WHERE d.delay = 1 OR EXISTS (SELECT * FROM planes p WHERE p.tailnum = d.tailnum)",
+        "write LEFT JOIN planes p ON p.tailnum = d.tailnum, and p.tailnum IS NOT NULL instead of the condition",
+        f"{DEPARTURES} LEFT JOIN planes p ON p.tailnum = d.tailnum WHERE d.delay = 1 OR p.tailnum IS NOT NULL",
     ),
     (
-        "SELECT * FROM flights f WHERE f.tailnum IN (SELECT tailnum FROM planes WHERE seats > 0)",
-        "write JOIN planes ON f.tailnum = planes.tailnum AND seats > 0; with `f.*` instead of `*`",
-        f"{FLIGHTS} JOIN planes ON f.tailnum = planes.tailnum AND seats > 0",
-    ),
-    (
-        f"{FLIGHTS} WHERE f.flight_id NOT IN (SELECT s.flight_id FROM status s)",
-        "write LEFT JOIN status s ON f.flight_id = s.flight_id, and s.flight_id IS NULL instead of the condition",
-        f"{FLIGHTS} LEFT JOIN status s ON f.flight_id = s.flight_id WHERE s.flight_id IS NULL",
+        "SELECT * FROM departures d WHERE d.tailnum IN (SELECT tailnum FROM planes WHERE seats > 0)",
+        "write JOIN planes ON d.tailnum = planes.tailnum AND seats > 0; with `d.*` instead of `*`",
+        f"{DEPARTURES} JOIN planes ON d.tailnum = planes.tailnum AND seats > 0",
     ),
     (
         "SELECT f.*, (SELECT s.state FROM status s WHERE s.flight_id = f.flight_id) AS x FROM flights f",
@@ -48,19 +44,19 @@ MEANS_THE_SAME = (
         "SELECT f.*, s.state AS x FROM flights f LEFT JOIN status s ON s.flight_id = f.flight_id",
     ),
     (
-        "SELECT * FROM flights f LEFT SEMI JOIN planes p ON f.tailnum = p.tailnum AND p.seats > 0",
-        "write JOIN planes p ON f.tailnum = p.tailnum AND p.seats > 0; with `f.*` instead of `*`",
-        f"{FLIGHTS} JOIN planes p ON f.tailnum = p.tailnum AND p.seats > 0",
+        "SELECT * FROM departures d LEFT SEMI JOIN planes p ON d.tailnum = p.tailnum AND p.seats > 0",
+        "write JOIN planes p ON d.tailnum = p.tailnum AND p.seats > 0; with `d.*` instead of `*`",
+        f"{DEPARTURES} JOIN planes p ON d.tailnum = p.tailnum AND p.seats > 0",
     ),
     (
-        f"{FLIGHTS} LEFT ANTI JOIN planes p ON f.tailnum = p.tailnum",
-        "write LEFT JOIN planes p ON f.tailnum = p.tailnum, and p.tailnum IS NULL in WHERE",
-        f"{FLIGHTS} LEFT JOIN planes p ON f.tailnum = p.tailnum WHERE p.tailnum IS NULL",
+        f"{DEPARTURES} LEFT ANTI JOIN planes p ON d.tailnum = p.tailnum",
+        "write LEFT JOIN planes p ON d.tailnum = p.tailnum, and p.tailnum IS NULL in WHERE",
+        f"{DEPARTURES} LEFT JOIN planes p ON d.tailnum = p.tailnum WHERE p.tailnum IS NULL",
     ),
     (
-        f"{FLIGHTS} LEFT SEMI JOIN status s USING (flight_id)",
+        f"{DEPARTURES} LEFT SEMI JOIN status s USING (flight_id)",
         "write JOIN status s USING (flight_id)",
-        f"{FLIGHTS} JOIN status s USING (flight_id)",
+        f"{DEPARTURES} JOIN status s USING (flight_id)",
     ),
     (
         "SELECT DISTINCT f.flight_id, p.seats FROM flights f JOIN planes p ON f.tailnum = p.tailnum",
@@ -76,6 +72,7 @@ def a_database(dice: random.Random) -> duckdb.DuckDBPyConnection:
     database = duckdb.connect()
     for name, key, columns in (
         ("flights", "flight_id", ["tailnum", "delay"]),
+        ("departures", "flight_id", ["tailnum", "delay"]),
         ("status", "flight_id", ["state"]),
         ("planes", "tailnum", ["seats"]),
     ):
@@ -123,18 +120,18 @@ def test_what_the_page_says_to_write_is_taken_and_means_the_same(refused, shown)
 
 def test_not_in_says_what_it_does_to_nulls():
     """NOT IN with a null on the left is never true, unless the subquery is empty; the join keeps such a row."""
-    (fault,) = refusals(f"{FLIGHTS} WHERE f.tailnum NOT IN (SELECT tailnum FROM planes)")
-    assert "planes.tailnum IS NULL instead of the condition: it keeps rows without f.tailnum, which NOT IN" in fault
+    (fault,) = refusals(f"{DEPARTURES} WHERE d.tailnum NOT IN (SELECT tailnum FROM planes)")
+    assert "planes.tailnum IS NULL instead of the condition: it keeps rows without d.tailnum, which NOT IN" in fault
 
 
 @cases(
     "sql, named, hint",
     ("SELECT * FROM departures d", "the only input", "CREATE VIEW ... AS SELECT ... FROM departures"),
-    (f"{FLIGHTS} WHERE EXISTS (SELECT 1 FROM status s WHERE s.state = f.carrier)", "EXISTS", "equal in state, declare"),
-    (f"{FLIGHTS} WHERE EXISTS (SELECT 1 FROM status)", "EXISTS", NONE),
+    (f"{DEPARTURES} WHERE EXISTS (SELECT 1 FROM status s WHERE s.state = d.at)", "EXISTS", "equal in state, declare"),
+    (f"{DEPARTURES} WHERE EXISTS (SELECT 1 FROM status)", "EXISTS", NONE),
     (f"{FLIGHTS} WHERE EXISTS (SELECT 1 FROM airlines a WHERE a.carrier = f.carrier)", "EXISTS", NONE),
     (
-        f"{FLIGHTS} WHERE EXISTS (SELECT 1 FROM status f WHERE f.flight_id = tailnum)",
+        f"{DEPARTURES} WHERE EXISTS (SELECT 1 FROM status d WHERE d.flight_id = tailnum)",
         "EXISTS",
         "give status in the subquery an alias of its own",
     ),
@@ -143,10 +140,10 @@ def test_not_in_says_what_it_does_to_nulls():
         "subqueries",
         "make what the subquery joins a join of its own under `joins:`",
     ),
-    (f"{FLIGHTS} WHERE f.tailnum IN (SELECT p.maker FROM planes p)", "subqueries", "equal in maker, declare that"),
+    (f"{DEPARTURES} WHERE d.tailnum IN (SELECT p.maker FROM planes p)", "subqueries", "equal in maker, declare that"),
     (f"SELECT f.*, (SELECT max(s.state) FROM status s) AS x {ON[:14]}", "subqueries", NONE),
-    (f"{FLIGHTS} LEFT SEMI JOIN status s ON f.carrier = s.state", "SEMI JOIN", "are equal in state, declare"),
-    (f"{FLIGHTS} LEFT ANTI JOIN status s ON f.delay > s.state", "ANTI JOIN", NONE),
+    (f"{DEPARTURES} LEFT SEMI JOIN status s ON d.at = s.state", "SEMI JOIN", "are equal in state, declare"),
+    (f"{DEPARTURES} LEFT ANTI JOIN status s ON d.delay > s.state", "ANTI JOIN", NONE),
     (
         "SELECT h.* FROM flights f LEFT ANTI JOIN status s ON f.flight_id = s.flight_id "
         "RIGHT JOIN hubs h ON f.flight_id = h.hub",
