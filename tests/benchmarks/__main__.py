@@ -3,9 +3,9 @@ How long lakejoin takes beside what people do without it, in one session.
 
     python -m tests.benchmarks NAME [--rows N --changes C --shape recent|uniform|skewed --width narrow|wide --repeat K]
 
-NAME is table_table, foreign_key, star, many, versions, backfill, reconcile, overhead, changelog, gate, layout,
-stream_table, stream_stream or threads. With --file-bytes a load writes a file for so many bytes of its sources, so that
-a small result has as many files as a large one. Prints one JSON line.
+NAME is table_table, foreign_key, star, many, filtered, semi, versions, backfill, reconcile, overhead, changelog, gate,
+layout, stream_table, stream_stream or threads. With --file-bytes a load writes a file for so many bytes of its sources,
+so that a small result has as many files as a large one. Prints one JSON line.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """The benchmarks' joins."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.benchmarks.workload import WIDE, Shape, Source, Width, Workload
 
@@ -82,11 +83,38 @@ def star(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
     )
 
 
+def filtered(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
+    """Join orders with the payments that a filter takes, half of all; both change, and payments enter and leave it."""
+    plain = table_table(rows, changes, shape, width)
+    _, payments = plain.sources
+    taken = f"(SELECT id, {', '.join(payments.columns[1:])} FROM {{payments}} WHERE payments_0 < 50000)"
+    sql = f"SELECT o.*, {_values('p', payments)} FROM {{orders}} o LEFT JOIN {taken} p ON o.id = p.id"
+    return replace(plain, sql=sql)
+
+
+def semi(rows: int, changes: int, shape: Shape, width: Width) -> Workload:
+    """
+    Keep the orders for which a payment over an amount exists. The payments of an order lie anywhere, but near it where
+    the shape is recent; both change.
+    """
+    left, right = (WIDE - 1, WIDE // 3) if width == "wide" else (3, 2)
+    place = "n" if shape == "recent" else f"pmod(n * 7919, {rows})"
+    sources = (
+        Source("orders", rows, left),
+        Source("payments", rows, right, {"orders_id": f"CAST(2 * {place} AS BIGINT)"}),
+    )
+    exists = "EXISTS (SELECT 1 FROM {payments} p WHERE p.orders_id = o.id AND p.payments_0 < 50000)"
+    changed = {"orders": changes - changes // 2, "payments": changes // 2}
+    return Workload(sources, f"SELECT o.* FROM {{orders}} o WHERE {exists}", changed, shape)
+
+
 JOINS: dict[str, Callable[[int, int, Shape, Width], Workload]] = {
     "table_table": table_table,
     "foreign_key": foreign_key,
     "star": star,
     "many": many,
+    "filtered": filtered,
+    "semi": semi,
 }
 
 

@@ -1,11 +1,16 @@
 """Semi and anti joins, EXISTS and IN: what each looks up, by what, and which are refused."""
 
+import random
+import re
 from pathlib import Path
 
+import duckdb
 import pytest
+from sqlglot import exp, parse_one
 
-from pipelines.language import ResolvedQuery, load
+from pipelines.language import ResolvedQuery, Source, bind, load, parse
 from pipelines.language.join.fingerprint import fingerprint
+from pipelines.language.sql.dialect import Verbatim
 from tests.cases import cases
 from tests.language.examples import bound, complaints, outputs, refusals, taken_apart
 from tests.pipeline_files import write
@@ -93,6 +98,11 @@ def test_two_of_them_have_names_of_their_own():
     assert len({item.alias for item in join.inputs}) == 3
 
 
+def test_the_same_one_twice_is_two_look_ups():
+    exists = "EXISTS (SELECT 1 FROM status s WHERE s.since = f.flight_id)"
+    assert len(bound(f"{FLIGHTS} WHERE {exists} OR (f.delay > 1 AND {exists})").inputs) == 3
+
+
 def test_no_column_of_theirs_can_be_selected():
     exists = "EXISTS (SELECT 1 FROM status s WHERE s.state = f.carrier)"
     (fault,) = complaints(lambda: bound(f"SELECT f.*, s.since FROM flights f WHERE {exists}"))
@@ -140,3 +150,105 @@ def test_they_are_part_of_the_definition(tmp_path: Path, condition: str):
         for one in (condition, condition.replace("x", "z"))
     )
     assert len({fingerprint(file, "j") for file in files}) == 2
+
+
+CONDITIONS = (
+    "{o}.x = {i}.x",
+    "{o}.x + 1 = {i}.y",
+    "{i}.y = {o}.id",
+    "{i}.id = {o}.x",
+    "{o}.x = {i}.x AND {i}.y > 0",
+    "{o}.y = {i}.x AND {i}.id > {o}.id",
+    "{i}.x = {o}.x AND {i}.y = {o}.y",
+    "{i}.x = {o}.y AND NOT ({i}.y = {o}.x OR {o}.id > 3)",
+    "{i}.x = {o}.x AND {o}.y IS NOT NULL",
+    "{i}.x = {o}.x AND ({i}.y <=> {o}.y)",
+    "{i}.x = {o}.x AND {i}.y BETWEEN {o}.y AND {o}.id",
+)
+NAMES = ("p", "q", "a", "b")
+
+
+def a_condition(dice: random.Random, outer: str) -> str:
+    """Return EXISTS or IN over one of the tables, in any of the places that WHERE has for it."""
+    table, name, negated = dice.choice("ab"), dice.choice(NAMES), dice.choice(["", "NOT "])
+    if dice.random() < 0.6 and name != outer:
+        condition = dice.choice(CONDITIONS).format(o=outer, i=name)
+        found = f"{negated}EXISTS (SELECT {dice.choice(['1', '*', 'x'])} FROM {table} {name} WHERE {condition})"
+    else:
+        own = dice.choice(["", " WHERE y > 0", f" WHERE {name}.y IS NOT NULL AND {name}.id < 5"])
+        wanted = dice.choice(["id", "id", "x", "y + 1"])
+        value = dice.choice([f"{outer}.id", f"{outer}.x", f"{outer}.y - 1"])
+        found = f"{value} {negated}IN (SELECT {wanted} FROM {table} {name}{own})"
+    other = dice.choice([f"{outer}.y > 0", f"{outer}.x IS NULL", f"{outer}.id < 6"])
+    return dice.choice([found, found, f"{other} OR {found}", f"NOT ({other} AND {found})", f"({found}) IS NOT NULL"])
+
+
+def a_statement(dice: random.Random) -> str:
+    joined = dice.choice(
+        ["", "", " LEFT JOIN b r ON l.x = r.id", " JOIN b r ON l.id = r.id", " FULL JOIN b r ON l.id = r.id"]
+    )
+    key, outer = ("coalesce(l.id, r.id) AS id", dice.choice("lr")) if "FULL" in joined else ("l.id", "l")
+    semi = ""
+    if "FULL" not in joined and dice.random() < 0.4:
+        condition = dice.choice(CONDITIONS).format(o="l", i="s")
+        semi = f" LEFT {dice.choice(['SEMI', 'ANTI'])} JOIN {dice.choice('ab')} s ON {condition}"
+    conditions = [f"({a_condition(dice, outer)})" for _ in range(dice.choice([1, 1, 2]))]
+    has = f", {a_condition(dice, outer)} AS has" if dice.random() < 0.3 else ""
+    return (
+        f"SELECT {key}, {outer}.y{has} FROM a l{joined}{semi} WHERE {dice.choice([' AND ', ' OR ']).join(conditions)}"
+    )
+
+
+def flat(join: ResolvedQuery) -> str:
+    """Return a statement over the inputs as the definition describes them, in the words of DuckDB."""
+    froms = []
+    for item in join.inputs:
+        text = f"{item.source} {item.alias}"
+        if item.grouping is not None:
+            rows = item.grouping.rows
+            named = ", ".join(f"{value} AS {name}" for name, value in zip(rows.columns, rows.query.values, strict=True))
+            where = f"{rows.query.where or 'TRUE'}"
+            collected = ", ".join(item.grouping.collected)
+            matches = [f"structs({collected}) AS _lakejoin_matches"] if collected else []
+            query = f"SELECT {named} FROM {rows.source} {rows.alias} WHERE {where}"
+            text = f"(SELECT {', '.join([*item.key, *matches])} FROM ({query}) GROUP BY ALL) {item.alias}"
+        froms.append(text)
+    steps = (f" {step.how} JOIN {text} ON {step.on}" for step, text in zip(join.steps, froms[1:], strict=True))
+    outputs = ", ".join(f"{output.expression} AS {output.name}" for output in join.outputs)
+    sql = f"SELECT {outputs} FROM {froms[0]}{''.join(steps)} WHERE {join.where or 'TRUE'}"
+    return in_duckdb(sql.replace("EXISTS(", "any_of("))
+
+
+def in_duckdb(sql: str) -> str:
+    def rewritten(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Anonymous) and node.name == "any_of":
+            found = exp.Anonymous(this="list_filter", expressions=node.expressions)
+            return exp.GT(this=exp.Anonymous(this="len", expressions=[found]), expression=exp.Literal.number(0))
+        return node
+
+    text = parse_one(sql, read=Verbatim).transform(rewritten).sql("duckdb")
+    packed = (
+        ", ".join(f"{name} := {name}" for name in one.split(", ")) for one in re.findall(r"STRUCTS\((.*?)\)", text)
+    )
+    return re.sub(r"STRUCTS\(.*?\)", lambda _: f"list(struct_pack({next(packed)}))", text)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_definition_has_other_rows_than_its_statement(seed: int) -> None:
+    """DuckDB computes both: the statement as written, and the look-ups that the definition makes of it."""
+    dice, database, compared = random.Random(seed), duckdb.connect(), 0
+    sources = {name: Source(key="id") for name in "ab"}
+    for _ in range(80):
+        sql = a_statement(dice)
+        if complaints(lambda sql=sql: parse("j", sql, sources)):
+            continue
+        join = bind(parse("j", sql, sources), {name: ["id", "x", "y"] for name in "ab"})
+        for name in "ab":
+            database.execute(f"CREATE OR REPLACE TABLE {name} (id INT, x INT, y INT)")
+            for key in dice.sample(range(8), 6):
+                values = [key, *(dice.choice([None, 0, 1, 2, 3]) for _ in range(2))]
+                database.execute(f"INSERT INTO {name} VALUES (?, ?, ?)", values)
+        expected, found = (sorted(database.execute(text).fetchall(), key=repr) for text in (in_duckdb(sql), flat(join)))
+        assert found == expected, sql
+        compared += bool(expected)
+    assert compared > 30, compared
