@@ -28,7 +28,10 @@ from lakehouse import limits
 from lakehouse.values.compare import type_sql
 from lakehouse.values.net_changes import no_reference, null_key
 from lakehouse.values.pruning import Pruning
-from lakehouse.values.sqltext import numbered, quote, row_struct, struct
+from lakehouse.values.sqltext import numbered, quote, struct
+
+NUMBER, STAYS = (f"_lakejoin_{name}" for name in ("number", "stays"))
+"""Working columns: the rows of a group, and whether it stays."""
 
 
 @dataclass(frozen=True)
@@ -38,21 +41,21 @@ class PlainGroups:
 
     Args:
         keyless: The SQL condition of a row that takes no part, because it has no key of its own.
-        collected: The columns of which the column `name` has each combination in the group; none without that column.
+        values: The other columns, each with its aggregates in Spark SQL.
+        having: Whether a group is a row of the input, in the same form; None if all are.
     """
 
     key: tuple[str, ...]
     keyless: str
-    collected: tuple[str, ...]
-    name: str
+    values: tuple[tuple[str, str], ...]
+    having: str | None
 
     def over(self, rows: DataFrame) -> DataFrame:
         """Return the rows of the input."""
-        keyed = rows.where(f"NOT {self.keyless} AND NOT {null_key(self.key)}")
-        if not self.collected:
-            return keyed.select(*map(quote, self.key)).distinct()
-        matches = F.expr(f"collect_set({row_struct(self.collected)})").alias(self.name)
-        return keyed.groupBy(*map(quote, self.key)).agg(matches)
+        keyed = rows.where(f"NOT {self.keyless} AND NOT {null_key(self.key)}").groupBy(*map(quote, self.key))
+        number, stays = F.count(F.lit(1)).alias(NUMBER), F.expr(self.having or "TRUE").alias(STAYS)
+        groups = keyed.agg(number, stays, *(F.expr(sql).alias(name) for name, sql in self.values))
+        return groups.where(STAYS).select(*map(quote, self.key), *(quote(name) for name, _ in self.values))
 
 
 @dataclass(frozen=True)

@@ -25,16 +25,6 @@ def row_struct(columns: Iterable[str], prefix: str = "") -> str:
     return struct({name: f"{prefix}{quote(name)}" for name in columns})
 
 
-def combinations(columns: Iterable[str], where: str = "") -> str:
-    """
-    Return the SQL of the combinations of columns that some rows of a group have, each once, as an array of structs.
-
-    They are in an order of their own, so that equal ones are equal arrays.
-    """
-    condition = f" FILTER (WHERE {where})" if where else ""
-    return f"array_sort(collect_set({row_struct(columns)}){condition})"
-
-
 def numbered(parts: Iterable[str]) -> str:
     """Write the struct of the parts of a key: struct<k0, k1, …>."""
     return struct({f"k{number}": part for number, part in enumerate(parts)})

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, LongType, StructField, StructType
 
 from lakehouse.errors.errors import Remedy, SourceRecreated
@@ -12,13 +11,13 @@ from lakehouse.ledger.entries import JoinHistory
 from lakehouse.tables.identity import commit_identity
 from lakehouse.tables.table import Table, read_rows
 from lakehouse.values.compare import char_type
+from lakehouse.values.groups import grouped
 from lakehouse.values.net_changes import null_key
 from lakehouse.values.recorded import SourceVersions
-from lakehouse.values.sqltext import Address, combinations, quote, text
+from lakehouse.values.sqltext import Address, quote, text
 from pipelines.binding.sources import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.language import CHANGELOG_COLUMNS, Grouping, Input, ResolvedQuery, Semantics, Statement, Stream
-from pipelines.language.names import MATCHES
 from pipelines.language.statement.outputs import is_star
 
 IDENTITY_TYPE = StructType(
@@ -154,7 +153,7 @@ def as_input(rows: DataFrame, side: Input, further: Sequence[str] = ()) -> DataF
         further: Columns to pass on, which an input that groups rows cannot.
     """
     if side.grouping is not None:
-        return _grouped(as_input(rows, side.grouping.rows), side.key, side.grouping)
+        return _grouped(as_input(rows, side.grouping.rows), side, side.grouping)
     query, others = side.query, [*map(quote, further)]
     if query is None:
         return rows.selectExpr(*map(quote, side.columns), *others)
@@ -163,14 +162,11 @@ def as_input(rows: DataFrame, side: Input, further: Sequence[str] = ()) -> DataF
     return taken.selectExpr(*_named(query.values, side), *others)
 
 
-def _grouped(rows: DataFrame, key: Sequence[str], grouping: Grouping) -> DataFrame:
+def _grouped(rows: DataFrame, side: Input, grouping: Grouping) -> DataFrame:
     """Group rows by the key of an input; rows without it, or without a key of their own, are in no group."""
     own = null_key(grouping.rows.key, may_be_absent=grouping.rows.may_be_absent)
-    keyed = rows.where(f"NOT {own} AND NOT {null_key(key)}")
-    if not grouping.collected:
-        return keyed.select(*map(quote, key)).distinct()
-    matches = F.expr(combinations(grouping.collected)).alias(MATCHES)
-    return keyed.groupBy(*map(quote, key)).agg(matches)
+    keyed = rows.where(f"NOT {own} AND NOT {null_key(side.key)}")
+    return grouped(keyed, side.key, dict(grouping.values), grouping.having).select(*map(quote, side.columns))
 
 
 def as_logged_input(rows: DataFrame, side: Input, op: str, tombstone: str) -> DataFrame:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
 
 from lakehouse.errors.errors import Fault, PipelineFileError
 from lakehouse.tables.table import Table
@@ -111,7 +111,7 @@ class JoinTypes:
 
     def column_faults(self) -> list[Fault]:
         """Return the faults that each column has by itself."""
-        return [*self._incomparable(), *self._padding_faults(), *self._null_faults()]
+        return [*self._incomparable(), *self._padding_faults(), *self._null_faults(), *self._sums_in_any_order()]
 
     def _padding_faults(self) -> Iterator[Fault]:
         chars: dict[tuple[str, ...], str] = {}
@@ -135,6 +135,22 @@ class JoinTypes:
             *([] if self.join.where is None else [("WHERE", self.join.where)]),
         ]
         yield from self._padded(clauses, chars)
+
+    def _sums_in_any_order(self) -> Iterator[Fault]:
+        """Yield a fault for sums and averages of FLOAT or DOUBLE, which depend on the order of the rows."""
+        for item in self.join.inputs:
+            summed = () if item.grouping is None else item.grouping.summed
+            rows = self._schema_of(item.ungrouped) if summed else StructType()
+            if wrong := [name for name in summed if isinstance(rows[name].dataType, FloatType | DoubleType)]:
+                values = dict(zip(item.ungrouped.columns, self._query_values(item), strict=True))
+                listed = ", ".join(values[name].replace("`", "") for name in wrong)
+                problem = f"SELECT: a sum of {listed}, which is FLOAT or DOUBLE, depends on the order of the rows"
+                yield Fault(self._path, problem, "sum a CAST of it to DECIMAL")
+
+    @staticmethod
+    def _query_values(item: Input) -> Sequence[str]:
+        query = item.ungrouped.query
+        return item.ungrouped.columns if query is None else query.values
 
     def _collected_chars(self, chars: Mapping[tuple[str, ...], str]) -> Iterator[Fault]:
         """Yield a fault for each CHAR column that a further condition of a semi join compares: its padding is lost."""
@@ -169,8 +185,10 @@ class JoinTypes:
     def _key_of(self, index: int) -> list[tuple[str, DataType]]:
         item = self.join.inputs[index]
         if item.grouping is not None:
-            rows, query = self._schema_of(item), item.grouping.rows.query
-            values = {} if query is None else dict(zip(item.grouping.rows.columns, query.values, strict=True))
+            rows, values = (
+                self._schema_of(item),
+                dict(zip(item.ungrouped.columns, self._query_values(item), strict=True)),
+            )
             return [(values[name].replace("`", ""), rows[name].dataType) for name in item.key]
         types = [self.tables[item.source].schema[name].dataType for name in item.source_key]
         return [(f"{item.alias}.{name}", of) for name, of in zip(item.key, types, strict=True)]

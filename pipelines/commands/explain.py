@@ -22,7 +22,7 @@ from pipelines.language import (
 from pipelines.language.sql.dialect import as_item, as_written
 from pipelines.language.sql.syntax import spelled_out
 from pipelines.language.statement.semi_joins import where_in_text
-from pipelines.language.statement.statement import Matches, PairingClause, Side
+from pipelines.language.statement.statement import Groups, Matches, PairingClause, Side
 from pipelines.language.statement.windows import Bound, bounds_of
 from pipelines.plan.sharing import explained_reads
 from pipelines.report import JoinExplanation, SourceExplanation
@@ -69,18 +69,23 @@ def explain(file: PipelineFile, name: str) -> JoinExplanation:
 def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
     yield from _why_split(file, statement.name)
     for side in {side.source: side for side in statement.sides if side.source in file.joins}.values():
-        rows = side if side.matches is None else side.matches.rows
+        rows = side if side.groups is None else side.groups.rows
         holds = f"holds one row for each ({', '.join(rows.source_key or rows.key)}), as its own statement says"
         is_part = file.part_of(side.source) == file.part_of(statement.name)
         what = "an earlier part of it" if is_part else "a join of this file"
         yield f"{side.source} is {what}: its result {'is a stream' if side.is_result else holds}"
     for side in statement.sides:
-        if side.matches is not None:
-            yield from _why_matched(side, side.matches)
+        if side.matches is not None and side.groups is not None:
+            yield from _why_matched(side, side.matches, side.groups)
+        elif side.groups is not None:
+            yield from _why_grouped(side, side.groups)
         elif side.queries:
             yield _why_queried(side)
     if len(statement.of_from) == 1:
-        yield f"{statement.sides[0].source} is the only input, so that the result has its key"
+        own = statement.sides[0]
+        of_group = f"({', '.join(own.key)}), what it is grouped by"
+        has = "its key" if own.groups is None else f"the key {of_group}"
+        yield f"{own.source} is the only input, so that the result has {has}"
     if statement.keys.is_many_to_many:
         yield from _why_paired(statement, statement.keys.paired)
     first, *others = statement.keys.members
@@ -110,15 +115,23 @@ def _why(file: PipelineFile, statement: Statement) -> Iterator[str]:
             yield f"{referring} looks up {side.source} {by_key}, as of the row's time"
 
 
-def _why_matched(side: Side, matches: Matches) -> Iterator[str]:
+def _why_matched(side: Side, matches: Matches, groups: Groups) -> Iterator[str]:
     """Describe what a semi join looks up."""
-    values = ", ".join(map(as_written, matches.values))
+    values = ", ".join(map(as_written, groups.by))
     yield f"`{as_written(matches.written)}` looks up whether rows of {side.source} have a value, by {values}"
     filters = " and ".join(f"`{as_written(query.where)}`" for query in side.queries if query.where is not None)
     if filters:
         yield f"only rows of {side.source} that satisfy {filters} count for it"
-    if matches.collected:
+    if groups.collected:
         yield f"its further conditions are met if any row of {side.source} with the value meets all of them"
+
+
+def _why_grouped(side: Side, groups: Groups) -> Iterator[str]:
+    """Describe the rows of an input that groups others."""
+    filters = " and ".join(f"`{as_written(query.where)}`" for query in side.queries if query.where is not None)
+    those = f" that satisfy {filters}" if filters else ""
+    yield f"{side.alias} groups the rows of {side.source}{those} by {', '.join(map(as_written, groups.by))}"
+    yield "by group: an epoch reads all rows of each group that a changed row leaves or enters"
 
 
 def _why_queried(side: Side) -> str:
@@ -192,7 +205,7 @@ def _source(file: PipelineFile, statement: Statement, index: int) -> SourceExpla
         name=side.source,
         alias=side.alias,
         kind=source.kind if source else "join",
-        key=side.key if side.matches is None else side.matches.rows.source_key,
+        key=side.key if side.groups is None else side.groups.rows.source_key,
         address=(source and (source.table or source.path)) or _stored(file, side.source),
         change=_change(statement, index),
         pruning=pruning_of(file, statement, index),
@@ -225,7 +238,7 @@ def _notes(file: PipelineFile, statement: Statement) -> Iterator[str]:
     if statement.where is not None and (where := where_in_text(statement.where, statement.sides)):
         newly = "result rows that no longer satisfy it are deleted; those that newly do are inserted"
         yield f"WHERE `{where}`: {newly}"
-    if statement.keys.links:
+    if any(link.side < len(statement.of_from) for link in statement.keys.links):
         yield "a reference that is null or refers to a missing row matches nothing"
     if not all(side.may_be_absent for side in statement.sides):
         yield "source rows with a null in their key are skipped; each run counts those that it reads"
@@ -313,9 +326,10 @@ def _change(statement: Statement, index: int) -> str:
     """Describe the effect of a change of an input on the result."""
     if statement.reads_stream:
         return _change_with_stream(statement, index)
-    if statement.sides[index].matches is not None:
+    side = statement.sides[index]
+    if side.matches is not None and side.groups is not None:
         what = "inserts, updates or deletes every result row that looks up its value"
-        return f"{what}; it changes none while another row has the same value"
+        return f"{what}{'' if side.groups.collected else '; it changes none while another row has the same value'}"
     before = "" if statement.where is None else "before WHERE: "
     if index not in statement.keys.members:
         return before + _change_of_referenced(statement, index)

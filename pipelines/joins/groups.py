@@ -1,4 +1,4 @@
-"""The changes of an input that groups rows by its key, as semi joins look them up: one row for each value."""
+"""The changes of an input that groups rows by its key: one row for each value, as semi joins look them up, too."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from lakehouse.values.groups import grouped
 from lakehouse.values.net_changes import key_struct, null_key
-from lakehouse.values.sqltext import combinations, quote, struct
+from lakehouse.values.sqltext import row_struct
 from pipelines.joins.difference import IMAGE, NEW, OLD
 from pipelines.joins.kernel import images
 from pipelines.language import Grouping, Input
-from pipelines.language.names import MATCHES
 
 
 def changed_groups(
@@ -31,22 +31,11 @@ def changed_groups(
         types: The types in which the key of the input is compared; `types_of_rows`, those of the key of a row.
     """
     own = null_key(grouping.rows.key, may_be_absent=grouping.rows.may_be_absent)  # such rows are in no group
-    both = images(changes, rows, grouping.rows, types_of_rows)
-    keyed = both.where(f"NOT {own} AND NOT {null_key(side.key)}")
-    found = [f"bool_or({_is(image)}) AS is_{image}" for image in (OLD, NEW)]
-    if grouping.collected:
-        found += [f"{combinations(grouping.collected, _is(image))} AS matches_{image}" for image in (OLD, NEW)]
-    groups = keyed.groupBy(*(F.col(quote(name)) for name in side.key)).agg(*map(F.expr, found))
-    changed = groups.selectExpr(
-        f"{key_struct(side.key, types)} AS key", *(f"{_image(side, image)} AS {image}" for image in (OLD, NEW))
+    both = images(changes, rows, grouping.rows, types_of_rows).where(f"NOT {own} AND NOT {null_key(side.key)}")
+    groups = grouped(both, [IMAGE, *side.key], dict(grouping.values), grouping.having)
+    row = row_struct(side.columns)
+    keyed = groups.selectExpr(f"{key_struct(side.key, types)} AS key", IMAGE, f"{row} AS row")
+    old, new = (
+        F.first(F.expr(f"IF({IMAGE} = '{image}', row, NULL)"), ignorenulls=True).alias(image) for image in (OLD, NEW)
     )
-    return changed.where("NOT old <=> new")
-
-
-def _is(image: str) -> str:
-    return f"{IMAGE} = '{image}'"
-
-
-def _image(side: Input, image: str) -> str:
-    row = {name: f"matches_{image}" if name == MATCHES else quote(name) for name in side.columns}
-    return f"IF(is_{image}, {struct(row)}, NULL)"
+    return keyed.groupBy("key").agg(old, new).where("NOT old <=> new")

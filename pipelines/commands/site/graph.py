@@ -26,6 +26,8 @@ GAP_ACROSS, GAP_DOWN, MARGIN = 64.0, 16.0, 6.0
 ROUNDS = 6
 KINDS = {
     "table": "table",
+    "semi-join": "semi-join",
+    "grouped": "groups",
     "changelog": "changelog",
     "stream": "stream",
     "global_table": "global table",

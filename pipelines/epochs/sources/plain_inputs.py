@@ -12,7 +12,6 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
 from pipelines.language import Input, ResolvedQuery
-from pipelines.language.names import MATCHES
 
 
 def statement_of(join: ResolvedQuery) -> PlainStatement:
@@ -28,9 +27,9 @@ def statement_of(join: ResolvedQuery) -> PlainStatement:
 def query_of(item: Input) -> PlainQuery:
     """Return an input as a plain query over its source."""
     if item.grouping is not None:
-        rows, collected = item.grouping.rows, item.grouping.collected
+        grouping, rows = item.grouping, item.grouping.rows
         keyless = null_key(rows.key, may_be_absent=rows.may_be_absent)
-        return replace(query_of(rows), groups=PlainGroups(item.key, keyless, collected, MATCHES))
+        return replace(query_of(rows), groups=PlainGroups(item.key, keyless, grouping.values, grouping.having))
     plain = [quote(item.alias, name) for name in item.columns]
     values, where = (plain, None) if item.query is None else (item.query.values, item.query.where)
     return PlainQuery(item.alias, tuple(zip(item.columns, values, strict=True)), where)

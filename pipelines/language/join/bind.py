@@ -44,6 +44,7 @@ def bind(
     """
     inputs = [bound_input(side, columns[side.source], _outputs) for side in statement.sides]
     wrong = [objection for _, objections in inputs for objection in objections]
+    wrong += _hidden_aliases(statement, columns)
     if wrong:
         raise _refused(statement, dict.fromkeys(wrong))
     tables = [each.table for each, _ in inputs]
@@ -83,6 +84,19 @@ def bind(
         left_out=tuple(dict.fromkeys(scope.left_out)),
         pairing=pairing,
     )
+
+
+def _hidden_aliases(statement: Statement, columns: Mapping[str, Sequence[str]]) -> Iterator[Objection]:
+    """Yield an objection where a name in a semi join means an input of FROM, and a column of its own rows in SQL."""
+    aliases = {side.alias.lower() for side in statement.of_from}
+    for side in statement.sides:
+        if side.matches is None or isinstance(side.matches.written, exp.Join):
+            continue
+        hidden = aliases.intersection(name.lower() for name in columns[side.source]) - {side.alias.lower()}
+        for column in side.matches.written.find_all(exp.Column):
+            if len(column.parts) > 1 and column.parts[0].name.lower() in hidden:
+                problem = f"`{as_written(column)}` may be of an input of FROM, or of a column of {side.source}"
+                yield Objection(problem, "give the input another alias", column)
 
 
 def _of_appended(objection: Objection, statement: Statement) -> Objection:

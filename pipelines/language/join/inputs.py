@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from pipelines.language.names import CHANGELOG_COLUMNS, MATCHES, nearest
+from pipelines.language.names import CHANGELOG_COLUMNS, nearest
 from pipelines.language.sql.dialect import render
 from pipelines.language.sql.objection import Objection
 from pipelines.language.statement.columns import NamedTable, Scope
 from pipelines.language.statement.definition import Grouping, Input, InputQuery
 from pipelines.language.statement.outputs import bad_names
-from pipelines.language.statement.statement import Side
+from pipelines.language.statement.statement import Groups, Side
 
 Outputs = Callable[[exp.Expr, Scope], list[tuple[str, exp.Expr]]]
 """Returns the outputs of an item of a SELECT list in a scope, each with its name and resolved expression."""
@@ -62,30 +62,39 @@ class NamedInput:
 
 @dataclass(frozen=True)
 class GroupedInput:
-    """An input that groups rows, whose columns no expression of the user names."""
+    """An input that groups rows, with its real columns."""
 
     table: NamedTable
     rows: NamedInput
-    collected: tuple[str, ...]
+    groups: Groups
 
     def resolved(self) -> Input:
-        """Return the input with all of its columns."""
-        side = self.table.side
-        grouping = Grouping(self.rows.resolved(), self.collected)
-        return Input(side.source, side.alias, side.key, self.table.columns, grouping=grouping)
+        """Return the input with the columns that the statement has used so far."""
+        side, groups, used = self.table.side, self.groups, self.rows.table.used
+        values = [(name, value) for name, value in groups.values if name in self.table.used]
+        needed = [*(value for _, value in values), *([] if groups.having is None else [groups.having])]
+        named = {column.name for value in needed for column in value.find_all(exp.Column)}
+        used.update(name for name in self.rows.table.columns if name in named or name in side.key)
+        grouping = Grouping(
+            self.rows.resolved(),
+            tuple((name, render(value)) for name, value in values),
+            None if groups.having is None else render(groups.having),
+            groups.collected,
+            tuple(name for name in groups.summed if name in named),
+        )
+        columns = side.key + tuple(name for name, _ in values)
+        return Input(side.source, side.alias, side.key, columns, grouping=grouping)
 
 
 def bound_input(
     side: Side, columns: Sequence[str], outputs: Outputs
 ) -> tuple[NamedInput | GroupedInput, list[Objection]]:
     """Name the columns of an input over the columns of its source, and list the objections to its queries."""
-    if side.matches is None:
+    if side.groups is None:
         return named_input(side, columns, outputs)
-    rows, objections = named_input(side.matches.rows, columns, outputs)
-    rows.table.used.update(rows.table.columns)
-    collected = side.matches.collected
-    names = (*side.key, *([MATCHES] if collected else []))
-    return GroupedInput(NamedTable(side, names), rows, collected), objections
+    rows, objections = named_input(side.groups.rows, columns, outputs)
+    names = (*side.key, *(name for name, _ in side.groups.values))
+    return GroupedInput(NamedTable(side, names), rows, side.groups), objections
 
 
 def named_input(side: Side, columns: Sequence[str], outputs: Outputs) -> tuple[NamedInput, list[Objection]]:

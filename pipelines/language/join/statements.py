@@ -60,7 +60,7 @@ def check_statements(
     faults: list[Fault] = []
     parts: Parts = {}
     elsewhere: dict[str, list[str]] = {}
-    semi_joined: list[str] = []
+    of_groups: list[str] = []
     logged = {name for name, join in joins.items() if mapping(join).get("changelog") is True}
     for name in found.order:
         sql, semantics = statements[name], _semantics(joins[name])
@@ -74,8 +74,8 @@ def check_statements(
         faults += faults_of(objections, sql_path(name), sql, line_of)
         faults += _clashes(examined.names, sources or {}, joins, document)
         for statement in examined.statements:
-            if len(statement.of_from) < len(statement.sides):
-                semi_joined.append(name)
+            if any(side.groups is not None for side in statement.sides):
+                of_groups.append(name)
             if statement.reads_stream:
                 logged.add(name)  # it reads the changelogs of the joins behind it
             else:
@@ -88,7 +88,7 @@ def check_statements(
             parts |= {name: becomes} if examined.is_split else {}
     keeping = logged.union(*map(found.behind, logged))
     faults += [*_unlike_readers(found.reads, joins, document), *_uncut(elsewhere, keeping, joins, document)]
-    faults += _unlogged([name for name in semi_joined if name in keeping], joins, document)
+    faults += _unlogged([name for name in of_groups if name in keeping], joins, document)
     return faults, parts
 
 
@@ -236,9 +236,11 @@ def unlike_kafka(statement: Statement, semantics: str) -> Iterator[Objection]:
     if not semantics.startswith("kafka"):
         return
     said = f"semantics `{semantics}`"
-    if len(statement.sides) == 1:
+    if len(statement.of_from) == 1:
         yield Objection(f"{said}: a statement of one input", "use `semantics: strict`")
-    for side in statement.sides:
+    if len(statement.of_from) < len(statement.sides):
+        yield Objection(f"{said}: a semi or anti join, EXISTS or IN", "use `semantics: strict`")
+    for side in statement.of_from:
         if side.queries:
             hint = f"name {side.source}, or use `semantics: strict`"
             yield Objection(f"{said}: a subquery as an input, `{side.alias}`", hint, "FROM")
@@ -320,12 +322,12 @@ def _uncut(
                 yield Fault(dotted(where), problem, hint, document.line(where))
 
 
-def _unlogged(semi_joined: Collection[str], joins: Mapping[str, Any], document: Document) -> Iterator[Fault]:
-    """Yield a fault for each join with a changelog whose statement has a semi join."""
-    for name in semi_joined:
+def _unlogged(of_groups: Collection[str], joins: Mapping[str, Any], document: Document) -> Iterator[Fault]:
+    """Yield a fault for each join with a changelog whose statement has a semi join or groups."""
+    for name in of_groups:
         is_asked = mapping(joins[name]).get("changelog") is True
         where = ("joins", name, "changelog" if is_asked else "sql")
-        problem = "a changelog of a join with a semi join, EXISTS or IN is not yet supported"
+        problem = "a changelog of a join with groups, a semi join, EXISTS or IN is not yet supported"
         readers = "it keeps one for a join that reads it, with a stream or with `changelog`"
         yield Fault(dotted(where), problem, "leave it out" if is_asked else readers, document.line(where))
 

@@ -11,9 +11,10 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from pipelines.language.names import PREFIX
 from pipelines.language.sql.dialect import Verbatim
 from pipelines.language.sql.objection import Objection, Span
-from pipelines.language.sql.vocabulary import ELSEWHERE, refused
+from pipelines.language.sql.vocabulary import ELSEWHERE, refused, refused_of_groups
 
 DEEPEST = 100
 
@@ -22,6 +23,9 @@ VARIABLE = re.compile(r"\$\{(var|env)\.[^}]*\}")
 
 MISREAD_INTERVAL = re.compile(r"\bago\b|[+-]\s+\d|(^|[\s+-])\.\d|\d\s*[a-z]\b", re.IGNORECASE)
 """Spellings of intervals that Spark and the parser read differently."""
+
+GROUPING = frozenset({"group", "having", "distinct"})
+"""The clauses that make groups of the rows of one table."""
 
 CLAUSES = {
     "recursive": "RECURSIVE", "distinct": "DISTINCT", "group": "GROUP BY", "having": "HAVING", "order": "ORDER BY",
@@ -32,15 +36,18 @@ CLAUSES = {
 }  # fmt: skip
 WHOLE = "leave it out: each epoch reads its sources whole, at versions that it records"
 IN_A_ROW = "write one JOIN after another without parentheses, or make the inner one a join of its own under `joins:`"
+GROUP_ITS_RESULT = (
+    "make the rest of it a join of its own under `joins:`, and group its result in another one: SELECT <columns>, "
+    "<aggregates> FROM <join> GROUP BY <columns>"
+)
 OF_ITS_OWN = "make it a join of its own under `joins:`, and read its result"
 REMEDIES = {
     "distinct": "leave it out if SELECT has the key of the result, as no two rows are equal then; else no join means "
     "the same: select the key here, and DISTINCT rows where you read the result",
     "order": "leave it out: a table has no order; sort where you read the result",
     "sort": "leave it out: a table has no order; sort where you read the result",
-    **dict.fromkeys(
-        ("group", "having", "limit", "offset", "qualify", "windows", "laterals", "pivots", "recursive"), ELSEWHERE
-    ),
+    **dict.fromkeys(("group", "having"), GROUP_ITS_RESULT),
+    **dict.fromkeys(("limit", "offset", "qualify", "windows", "laterals", "pivots", "recursive"), ELSEWHERE),
     **dict.fromkeys(("sample", "version"), WHOLE),
     **dict.fromkeys(("cluster", "distribute", "hint", "kind", "locks"), "leave it out"),
     "joins": IN_A_ROW,
@@ -49,8 +56,7 @@ REMEDIES = {
 """The hints for refused clauses."""
 OF_ONE_TABLE = "an input has a row for each row of its table that the filter takes: leave it out"
 REMEDIES_OF_INPUTS = REMEDIES | {
-    "distinct": "leave it out if SELECT has the key of the table, as no two rows are equal then",
-    **dict.fromkeys(("group", "having", "limit", "offset", "qualify", "windows", "laterals", "pivots"), OF_ONE_TABLE),
+    **dict.fromkeys(("limit", "offset", "qualify", "windows", "laterals", "pivots"), OF_ONE_TABLE),
 }
 """The hints for refused clauses of a subquery in FROM."""
 KEYWORDS = {"hint": "/*+", "kind": "AS", "laterals": "LATERAL", "version": "AS OF", "locks": "FOR"}
@@ -189,8 +195,12 @@ def _clauses(select: exp.Select, remedies: Mapping[str, str]) -> Iterator[Object
     tables, with_ = _tables(select), select.args.get("with_")
     named = with_.expressions if with_ else []
     aliases = [table.args["alias"] for table in (*tables, *named) if table.args.get("alias")]
+    groups = GROUPING if not select.args.get("joins") else frozenset[str]()
+    yield from group_clauses(select) if groups else ()
     for node in [select, *([with_] if with_ else []), *named, *tables, *aliases]:
         for argument in sorted(key for key, value in node.args.items() if value):
+            if node is select and argument in groups:
+                continue
             if argument not in EXPECTED.get(type(node), node.args):
                 clause = CLAUSES.get(argument, argument.upper())
                 about = node if argument == "columns" else KEYWORDS.get(argument, clause)
@@ -212,6 +222,21 @@ def _clauses(select: exp.Select, remedies: Mapping[str, str]) -> Iterator[Object
             yield from _input_clauses(table.unnest(), table)
         elif not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
             yield Objection("FROM: a function or expression where a source is expected", about=table)
+
+
+def group_clauses(select: exp.Select) -> Iterator[Objection]:
+    """Yield the objections to GROUP BY and DISTINCT of a SELECT from one table."""
+    group, distinct = select.args.get("group"), select.args.get("distinct")
+    if distinct is not None and (distinct.args.get("on") or group is not None):
+        yield Objection("DISTINCT of groups, or ON columns, is not supported", "write GROUP BY alone", "DISTINCT")
+    if group is None:
+        return
+    others = [name for name, value in group.args.items() if value and name not in ("expressions", "all")]
+    sets = (one for one in group.expressions if isinstance(one, exp.Rollup | exp.Cube | exp.GroupingSets))
+    for name in (*others, *(type(one).__name__ for one in sets)):
+        yield Objection(
+            f"GROUP BY with {name.upper()} is not supported", "write a statement for each grouping", "GROUP"
+        )
 
 
 def _tables(select: exp.Select) -> list[exp.Expr]:
@@ -246,16 +271,15 @@ def _selects(select: exp.Select) -> Iterator[exp.Select]:
 
 
 def objections_to_query(node: exp.Exists | exp.In, query: exp.Select) -> Iterator[Objection]:
-    """Yield the objections to a condition with a query, whose own clauses the caller knows."""
-    with_ = query.args.get("with_")
-    named = [(each.this, each) for each in with_.expressions] if with_ else []
-    for inner, about in (*named, *((table.unnest(), table) for table in _tables(query) if type(table) is exp.Subquery)):
-        yield from _input_clauses(inner, about)
+    """Yield the objections to the query of a condition, and to what IN compares."""
+    value = node.this if isinstance(node, exp.In) else None
+    for part in value.expressions if isinstance(value, exp.Tuple) else [value] if value is not None else []:
+        yield from refused(part)
     own = query.copy()
+    own.set("distinct", None)  # which does not matter here
     if isinstance(node, exp.Exists):
-        own.set("expressions", [])  # what it selects does not matter
-    else:
-        yield from refused(node.this) if not isinstance(node.this, exp.Tuple) else ()
+        own.set("expressions", [item for item in own.expressions if not item.is_star])
+    yield from _clauses(own, REMEDIES_OF_INPUTS)
     yield from _refused_parts(own)
 
 
@@ -265,6 +289,8 @@ def _expressions(select: exp.Select, tokens: Sequence[Token]) -> Iterator[Object
         for part in column.parts:
             if isinstance(part, exp.Literal):
                 yield Objection(f"the string {part.sql()} where a name is expected", f"write `{part.name}`", column)
+            elif part.name.lower().startswith(PREFIX):
+                yield Objection(f"`{part.name}`: names that begin with {PREFIX} are lakejoin's own", about=column)
     yield from _intervals(select, tokens)
 
 
@@ -272,12 +298,29 @@ def _refused_parts(select: exp.Select) -> Iterator[Objection]:
     """Yield the objections to the expressions of a SELECT and of the queries of its FROM."""
     parts: list[tuple[str, exp.Expr | None]] = []
     for each in _selects(select):
-        parts += [("SELECT", _without_alias(item)) for item in each.expressions]
+        if each.args.get("group") and not each.args.get("joins"):
+            yield from _refused_of_groups(each)
+        else:
+            parts += [("SELECT", _without_alias(item)) for item in each.expressions]
         parts += [("ON", join.args["on"]) for join in each.args.get("joins") or () if join.args.get("on")]
         parts += [("WHERE", where.this)] if (where := each.args.get("where")) else []
     for clause, expression in parts:
         for found in refused(expression) if expression else ():
             yield found._replace(problem=f"{clause}: {found.problem}")
+
+
+def _refused_of_groups(select: exp.Select) -> Iterator[Objection]:
+    """Yield the objections to the expressions over groups, and to those by which a SELECT groups."""
+    having = select.args.get("having")
+    items = [("SELECT", item.unalias()) for item in select.expressions]
+    items += [("HAVING", having.this)] if having else []
+    for clause, expression in items:
+        for found in refused_of_groups(expression) if not isinstance(expression, exp.Star) else ():
+            yield found._replace(problem=f"{clause}: {found.problem}")
+    sets = (exp.Rollup, exp.Cube, exp.GroupingSets)
+    for expression in select.args["group"].expressions:
+        for found in refused(expression) if not isinstance(expression, sets) else ():
+            yield found._replace(problem=f"GROUP BY: {found.problem}")
 
 
 def _intervals(expression: exp.Expr, tokens: Sequence[Token]) -> Iterator[Objection]:

@@ -92,6 +92,13 @@ AGGREGATES = words(
     """
 )
 
+OF_GROUPS = words(
+    """
+    any avg bit_and bit_or bit_xor bool_and bool_or count count_if every max mean min some sum try_avg try_sum
+    """
+)
+"""The aggregates of which a group has one value, whatever the order of its rows."""
+
 GENERATORS = words("explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer stack")
 WINDOWS = words("cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number")
 
@@ -132,6 +139,43 @@ def refused(expression: exp.Expr) -> Iterator[Objection]:
             yield found._replace(about=node)
         else:
             pending.extend(node.iter_expressions(reverse=True))
+
+
+def grouping_calls(expression: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the aggregates of an expression over groups, with their FILTER, but not those within others."""
+    pending = [expression]
+    while pending:
+        node = pending.pop()
+        call = node.this if isinstance(node, exp.Filter) else node
+        if isinstance(call, exp.Anonymous) and call.name.lower() in OF_GROUPS:
+            yield node
+        elif not isinstance(node, exp.Query):
+            pending.extend(node.iter_expressions(reverse=True))
+
+
+def refused_of_groups(expression: exp.Expr) -> Iterator[Objection]:
+    """Find the constructs that an expression over groups may not use: around its aggregates, and within them."""
+    calls = list(grouping_calls(expression))
+    for node in calls:
+        call = node.this if isinstance(node, exp.Filter) else node
+        for one in (*call.expressions, *([node.expression.this] if isinstance(node, exp.Filter) else [])):
+            for part in one.expressions if isinstance(one, exp.Distinct) else [one]:
+                yield from () if isinstance(part, exp.Star) and call.name.lower() == "count" else refused(part)
+    if expression in calls:
+        return
+    around = expression.copy()
+    for node, twin in zip(list(expression.walk()), list(around.walk()), strict=True):
+        if any(node is call for call in calls):
+            twin.replace(exp.Null())
+    for found in refused(around):
+        called = found.about
+        is_other = isinstance(called, exp.Anonymous) and called.name.lower() in AGGREGATES
+        yield _other_aggregate(called) if is_other and isinstance(called, exp.Anonymous) else found
+
+
+def _other_aggregate(node: exp.Anonymous) -> Objection:
+    problem = f"`{node.name}` of a group is not among the aggregates that lakejoin keeps up to date"
+    return Objection(problem, f"use one of {', '.join(sorted(OF_GROUPS))}", node)
 
 
 def _objection(node: exp.Expr) -> Objection | None:

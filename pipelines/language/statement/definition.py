@@ -9,6 +9,7 @@ How = Literal["inner", "left", "right", "full"]
 JoinType = Literal[
     "table",
     "semi-join",
+    "grouped",
     "table-table",
     "foreign-key",
     "star",
@@ -44,12 +45,17 @@ class Grouping:
 
     Args:
         rows: The grouped rows, an input with the key of the source, which also has the columns of the group's key.
-        collected: The columns of the rows whose combinations, each once, are the input's column MATCHES, an array of
-            structs; none without that column.
+        values: The columns of the input besides its key, each with its aggregates in Spark SQL over columns of `rows`.
+        having: Whether a group is a row of the input, in the same form; None if all are.
+        collected: The columns of the rows whose combinations are the column MATCHES of a semi join.
+        summed: The columns of the rows of which a sum or an average is taken.
     """
 
     rows: "Input"
+    values: tuple[tuple[str, str], ...] = ()
+    having: str | None = None
     collected: tuple[str, ...] = ()
+    summed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

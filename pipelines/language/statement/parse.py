@@ -14,6 +14,7 @@ from pipelines.language.sql.syntax import read
 from pipelines.language.statement.columns import ambiguous, condition
 from pipelines.language.statement.crossed import is_crossed, with_conditions
 from pipelines.language.statement.definition import How
+from pipelines.language.statement.groups import over_groups, through_groups
 from pipelines.language.statement.kind import infer
 from pipelines.language.statement.outputs import check_items, is_grouped, is_star, key_of, missing_keys
 from pipelines.language.statement.queries import InputText, inputs_of, refused_queries, through_queries
@@ -72,6 +73,7 @@ def examine(
     objections = list(found)
     if select is None or sources is None:
         return None, objections
+    select = over_groups(select)
     side_of = partial(_side, sources=sources, joins=joins)
     semi = semi_joins(select, side_of)
     objections = [*with_remedies(semi.others(objections), select, side_of), *semi.objections]
@@ -134,6 +136,7 @@ def called(name: str, known: Iterable[str]) -> str | None:
 
 def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[Inputs | None, list[Objection]]:
     """Resolve the names in FROM and JOIN; the inputs are None if one is unknown or invalid, or an objection exists."""
+    select = over_groups(select)
     semi = semi_joins(select, partial(_side, sources=sources, joins=joins))
     tables, select = tables_of(select), without_semi_joins(select, semi.found)
     found = select.args.get("joins") or []
@@ -156,7 +159,11 @@ def read_inputs(select: exp.Select, sources: Sources, joins: Results) -> tuple[I
         taken.add(text.alias.lower())
     if objections:
         return None, objections
-    named = [through_queries(side, text) for side, text in zip(sides, texts, strict=True) if side is not None]
+    named = [
+        through_queries(side, text) if text.grouped is None or text.objection else through_groups(side, text)
+        for side, text in zip(sides, texts, strict=True)
+        if side is not None
+    ]
     if len(named) < len(sides):
         return None, []
     known = tuple(side for side, _ in named)

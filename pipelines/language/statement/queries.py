@@ -9,13 +9,16 @@ is never moved to ON or WHERE: for an outer side it means something else there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
 from sqlglot import exp
 
+from pipelines.language.names import PREFIX
 from pipelines.language.sql.objection import Objection
-from pipelines.language.statement.statement import Query, Side
+from pipelines.language.sql.syntax import GROUPING
+from pipelines.language.statement.statement import Groups, Query, Side
 
 TAKEN = {"with_", "expressions", "from_", "where"}
 """The clauses that a subquery may have."""
@@ -42,11 +45,15 @@ class InputText(NamedTuple):
         table: The source or join that it reads.
         written: The table, the name of WITH, or the subquery, in FROM.
         queries: The queries through which it reads the source, the innermost first.
+        grouped: The query that groups what these make of the source; None if none does.
+        objection: What is wrong with it; None for nothing.
     """
 
     table: exp.Table
     written: exp.Expr
     queries: tuple[Query, ...] = ()
+    grouped: exp.Select | None = None
+    objection: Objection | None = None
 
     @property
     def alias(self) -> str:
@@ -83,12 +90,18 @@ def input_of(written: exp.Expr, names: Known) -> InputText | None:
     else:
         named = names[written.name.lower()]
     query = named.query.unnest()
-    if not isinstance(query, exp.Select) or {name for name, value in query.args.items() if value} - TAKEN:
+    clauses = {name for name, value in query.args.items() if value}
+    if not isinstance(query, exp.Select) or clauses - TAKEN - GROUPING:
         return None
     inner = inputs_of(query, named.known)
     if inner is None or len(inner) > 1:
         return None
     (source,) = inner
+    if source.grouped is not None:
+        hint = "filter groups by HAVING, and write expressions over them where the groups are made"
+        return source._replace(written=written, objection=Objection("FROM: a subquery over groups", hint, written))
+    if clauses & GROUPING:
+        return InputText(source.table, written, source.queries, query)
     where = query.args.get("where")
     own = Query(source.alias, tuple(query.expressions), where.this if where else None)
     return InputText(source.table, written, (*source.queries, own))
@@ -96,6 +109,8 @@ def input_of(written: exp.Expr, names: Known) -> InputText | None:
 
 def through_queries(side: Side, text: InputText) -> tuple[Side, list[Objection]]:
     """Return the input of a statement over a source, with the key as its queries name it, and the objections to it."""
+    if text.objection is not None:
+        return side, [text.objection]
     key: Sequence[str] = side.key
     for query in text.queries:
         names = [name_of(column, query) for column in key]
@@ -126,6 +141,27 @@ def _is_column(node: exp.Expr, name: str, alias: str) -> bool:
     if not isinstance(node, exp.Column) or len(node.parts) > 2:
         return False
     return node.name.lower() == name.lower() and node.table.lower() in ("", alias.lower())
+
+
+def rows_of_groups(side: Side, text: InputText, alias: str, own: Query) -> Side:
+    """Return the rows to group, an input over the source; queries without its key get it under a name of ours."""
+    key, queries = side.key, list[Query]()
+    for query in (*text.queries, own):
+        select, names = list(query.select), list[str]()
+        for number, name in enumerate(key):
+            found = name_of(name, query)
+            if found is None:
+                found = f"{PREFIX}key_{number}"
+                select.append(exp.Alias(this=exp.column(name, table=query.alias, quoted=True), alias=found))
+            names.append(found)
+        key = tuple(names)
+        queries.append(replace(query, select=tuple(select)))
+    return side.through(alias, key, tuple(queries))
+
+
+def grouping(groups: Groups, key: tuple[str, ...]) -> Side:
+    """Return the input that groups rows, whose key columns are the groups."""
+    return replace(groups.rows, key=key, source_key=(), may_be_absent=False, groups=groups)
 
 
 def source_column(side: Side, name: str) -> str | None:

@@ -20,10 +20,18 @@ from pipelines.language.names import MATCHES, PREFIX
 from pipelines.language.sql.dialect import as_text, as_written
 from pipelines.language.sql.objection import Objection
 from pipelines.language.sql.syntax import objections_to_query
-from pipelines.language.statement.columns import conjuncts, in_key, index_of
+from pipelines.language.statement.columns import conjuncts, in_key, index_of, is_null_of_nulls
 from pipelines.language.statement.definition import How
-from pipelines.language.statement.queries import InputText, Known, input_of, inputs_of, name_of, named_in
-from pipelines.language.statement.statement import Clause, Inputs, Matches, Query, Side
+from pipelines.language.statement.queries import (
+    InputText,
+    Known,
+    grouping,
+    input_of,
+    inputs_of,
+    named_in,
+    rows_of_groups,
+)
+from pipelines.language.statement.statement import Clause, Groups, Inputs, Matches, Query, Side
 from pipelines.language.statement.subqueries import KEYED
 
 PARTS = {"expressions", "from_", "where", "distinct", "with_"}
@@ -101,8 +109,10 @@ def semi_joins(select: exp.Select, side_of: SideOf) -> SemiJoins:
     plain = [True, *(not is_semi_join(join) for join in joins)]
     aliases = frozenset(text.alias.lower() for text, is_plain in zip(texts, plain, strict=True) if is_plain)
     taken = set(aliases)
-    for each in (*_of_joins(joins, texts, aliases), *_of_conditions(select, known)):
-        read = each if isinstance(each, Refused) else _Reader(each, select, side_of, aliases).read(taken)
+    for each in (*_of_joins(joins, texts, len(aliases) > 1), *_of_conditions(select, known)):
+        before = texts[: joins.index(each.node) + 1] if isinstance(each.node, exp.Join) else texts
+        named = frozenset(text.alias.lower() for text in before) & aliases
+        read = each if isinstance(each, Refused) else _Reader(each, select, side_of, named).read(taken)
         if isinstance(read, Refused):
             refused.append(read)
         elif read is not None:
@@ -202,14 +212,21 @@ class _Written(NamedTuple):
     compared: tuple[tuple[exp.Expr, exp.Expr], ...] = ()
 
 
-def _of_joins(
-    joins: Sequence[exp.Join], texts: Sequence[InputText], aliases: Collection[str]
-) -> Iterator[_Written | Refused]:
+def _of_joins(joins: Sequence[exp.Join], texts: Sequence[InputText], are_several: bool) -> Iterator[_Written | Refused]:
     for index, join in enumerate(joins, start=1):
-        if not is_semi_join(join) or any(later.side in ("RIGHT", "FULL") for later in joins[index:]):
+        if not is_semi_join(join):
             continue
         on, using, text = join.args.get("on"), join.args.get("using") or (), texts[index]
-        if using and len(aliases) > 1:
+        outer = next((later for later in joins[index:] if later.side in ("RIGHT", "FULL")), None)
+        if outer is not None:
+            problem = (
+                f"{join.kind} JOIN before a {outer.side} JOIN is not supported: it applies to the rows before that"
+            )
+            yield Refused(
+                join, Objection(problem, "make the part before it a join of its own under `joins:`", join.this)
+            )
+            continue
+        if using and are_several:
             continue  # `read_inputs` refuses it
         first = texts[0].alias
         equal = ((_column(first, name.name), _column(text.alias, name.name)) for name in using)
@@ -230,6 +247,9 @@ def _of_conditions(select: exp.Select, known: Known) -> Iterator[_Written | Refu
         query = node.this if isinstance(node, exp.Exists) else node.args.get("query")
         if isinstance(query, exp.Expr) and isinstance(node, exp.Exists | exp.In):
             found = _written(node, query.unnest(), known)
+            if isinstance(found, _Written) and _is_without_name(node, select):
+                problem = f"SELECT: `{as_written(node)}` has no name"
+                found = Refused(node, Objection(problem, "name it with AS", node))
             if found is not None:
                 yield found
         elif not isinstance(node, exp.Query):
@@ -238,6 +258,8 @@ def _of_conditions(select: exp.Select, known: Known) -> Iterator[_Written | Refu
 
 def _written(node: exp.Exists | exp.In, query: exp.Expr, known: Known) -> _Written | Refused | None:
     """Return EXISTS or IN with its parts; None if its query is not a selection from one table."""
+    if isinstance(query, exp.Select) and query.args.get("limit") and isinstance(node, exp.Exists):
+        return Refused(node, Objection("LIMIT in EXISTS is not supported", "leave it out: one row is enough", node))
     if not isinstance(query, exp.Select) or {part for part, value in query.args.items() if value} - PARTS:
         return None
     distinct, from_ = query.args.get("distinct"), query.args.get("from_")
@@ -246,7 +268,12 @@ def _written(node: exp.Exists | exp.In, query: exp.Expr, known: Known) -> _Writt
     text = input_of(from_.this, named_in(query, known))
     if text is None:
         return None
-    wrong = next(objections_to_query(node, query), None)
+    wrong = next(objections_to_query(node, query), text.objection)
+    if wrong is None and text.grouped is not None:
+        hint = "make the groups a join of their own under `joins:`, and name that"
+        wrong = Objection("EXISTS and IN over groups are not supported", hint, text.written)
+    if wrong is None and not text.alias:
+        wrong = Objection("FROM: a subquery has no name", "write an alias after it", text.written)
     if wrong is not None:
         return Refused(node, wrong)
     where = query.args.get("where")
@@ -287,10 +314,18 @@ class _Reader:
             return Refused(node)  # its name is unknown
         if side.kind not in KEYED:
             return None
+        for outer, inner in self._written.compared:
+            if not self._is_over_rows(inner) or not outer.find(exp.Column) or not inner.find(exp.Column):
+                problem = (
+                    f"IN: `{as_written(outer)}` and `{as_written(inner)}` are not columns of FROM and of the subquery"
+                )
+                return Refused(node, Objection(problem, "compare a column of one with a column of the other", node))
         compared = self._compared()
         if not compared.pairs:
             problem = f"{_named(node)}: no equality compares `{text.alias}` with the inputs of FROM: {TOO_LARGE}"
             hint = f"write one with an alias on both sides, such as {text.alias}.<column> = <input>.<column>"
+            if text.alias.lower() in self._aliases:
+                hint = f"give {side.source} an alias of its own, and write an equality with it"
             return Refused(node, Objection(problem, hint, node.this if isinstance(node, exp.Join) else node))
         if isinstance(node, exp.In) and (nullable := self._nullable(compared, side)) is not None:
             return Refused(node, nullable)
@@ -298,28 +333,36 @@ class _Reader:
         while alias.lower() in taken:
             alias += "_"
         names = [f"{PREFIX}value_{number}" for number in range(len(compared.pairs))]
-        needed = dict.fromkeys(name.lower() for part in compared.rest for name in self._own_columns(part))
-        columns = {name: f"{PREFIX}column_{number}" for number, name in enumerate(needed)}
+        needed = {as_text(value): value for part in compared.rest for value in self._own_values(part)}
+        columns = {written: f"{PREFIX}column_{number}" for number, written in enumerate(needed)}
         values = tuple(inner for _, inner in compared.pairs)
-        items = [*zip(values, names, strict=True), *((_column(text.alias, name), own) for name, own in columns.items())]
+        items = [*zip(values, names, strict=True), *zip(needed.values(), columns.values(), strict=True)]
         select = tuple(exp.Alias(this=value.copy(), alias=exp.to_identifier(name)) for value, name in items)
         filters = exp.and_(*compared.filters) if compared.filters else None
-        rows = _rows(side, text, alias, Query(text.alias, select, filters))
-        holds = self._holds(alias, names[0], compared.rest, columns)
-        matches = Matches(rows=rows, values=values, collected=tuple(columns.values()), written=node, holds=holds)
-        added = replace(rows, key=tuple(names), source_key=(), may_be_absent=False, matches=matches)
+        rows = rows_of_groups(side, text, alias, Query(text.alias, select, filters))
+        collected = tuple(columns.values())
+        groups = Groups(rows=rows, by=values, values=_combinations(collected), collected=collected)
+        matches = Matches(node, self._holds(alias, names[0], compared.rest, columns))
+        added = replace(grouping(groups, tuple(names)), matches=matches)
         is_anti = isinstance(node, exp.Join) and node.kind == "ANTI"
         return SemiJoin(node, added, tuple(outer for outer, _ in compared.pairs), is_anti)
 
     def _compared(self) -> _Compared:
         pairs, filters, rest = list(self._written.compared), list[exp.Expr](), list[exp.Expr]()
-        for part in self._written.conditions:
-            pair = self._pair(part)
-            if pair is not None:
+        found = [(part, self._pair(part)) for part in self._written.conditions]
+        # A look-up goes by columns, and by other values of one input; beside it any other equality is a condition.
+        is_plain = pairs or any(pair is not None and isinstance(pair[0], exp.Column) for _, pair in found)
+        for part, pair in found:
+            if pair is not None and (isinstance(pair[0], exp.Column) or not is_plain or self._is_over_one(pair[0])):
                 pairs.append(pair)
             else:
                 (filters if self._is_over_rows(part) else rest).append(part)
         return _Compared(tuple(pairs), tuple(filters), tuple(rest))
+
+    @staticmethod
+    def _is_over_one(outer: exp.Expr) -> bool:
+        """Return whether an expression has columns of one input, and is null if they are."""
+        return len({column.table.lower() for column in outer.find_all(exp.Column)}) == 1 and is_null_of_nulls(outer)
 
     def _pair(self, part: exp.Expr) -> tuple[exp.Expr, exp.Expr] | None:
         """Return the two sides of an equality of the statement with the rows; None for any other condition."""
@@ -328,15 +371,21 @@ class _Reader:
         ends = (part.this.unnest(), part.expression.unnest())
         for outer, inner in (ends, ends[::-1]):
             is_between = bool(outer.find(exp.Column)) and bool(inner.find(exp.Column))
-            if is_between and not list(self._own_columns(outer)) and self._is_over_rows(inner):
+            if is_between and not self._has_own(outer) and self._is_over_rows(inner):
                 return outer, inner
         return None
 
-    def _own_columns(self, node: exp.Expr) -> Iterator[str]:
-        """Yield the columns of the rows in an expression; a name without an alias is one of theirs, as in SQL."""
-        for column in node.find_all(exp.Column):
-            if not self._is_of_statement(column):
-                yield self._parts(column)[0]
+    def _has_own(self, node: exp.Expr) -> bool:
+        """Return whether an expression has columns of the rows; a name without an alias is one of theirs, as in SQL."""
+        return not all(map(self._is_of_statement, node.find_all(exp.Column)))
+
+    def _own_values(self, node: exp.Expr) -> Iterator[exp.Expr]:
+        """Yield the largest parts of an expression that are over the rows alone."""
+        if self._has_own(node) and self._is_over_rows(node):
+            yield node
+        else:
+            for part in node.iter_expressions():
+                yield from self._own_values(part)
 
     def _is_over_rows(self, node: exp.Expr) -> bool:
         return not any(map(self._is_of_statement, node.find_all(exp.Column)))
@@ -345,33 +394,30 @@ class _Reader:
         first = column.parts[0].name.lower()
         return len(column.parts) > 1 and first in self._aliases and first != self._text.alias.lower()
 
-    def _parts(self, column: exp.Column) -> list[str]:
-        """Return a column of the rows, and its fields."""
-        parts = [part.name for part in column.parts]
-        return parts[1:] if len(parts) > 1 and parts[0].lower() == self._text.alias.lower() else parts
-
     def _holds(self, alias: str, value: str, rest: Sequence[exp.Expr], columns: Mapping[str, str]) -> exp.Expr:
-        """Return the condition that a row of the statement finds a row with its value that meets the other ones."""
+        """
+        Return the condition that a row of the statement finds a row with its value that meets the other ones.
+
+        Args:
+            columns: The names of the columns that have the parts over the rows, as these are written.
+        """
         found = exp.Not(this=exp.Is(this=_column(alias, value), expression=exp.Null()))
         if not rest:
             return found
 
         def of_match(node: exp.Expr) -> exp.Expr:
-            if not isinstance(node, exp.Column) or self._is_of_statement(node):
+            if not self._has_own(node) or not self._is_over_rows(node):
                 return node
-            name, *fields = self._parts(node)
-            value: exp.Expr = exp.to_identifier(MATCH)
-            for part in (columns[name.lower()], *fields):
-                value = exp.Dot(this=value, expression=exp.to_identifier(part, quoted=True))
-            return value
+            name = exp.to_identifier(columns[as_text(node)], quoted=True)
+            return exp.Dot(this=exp.to_identifier(MATCH), expression=name)
 
-        conditions = [part.copy() for part in rest if not list(self._own_columns(part))]
-        of_rows = [part.transform(of_match) for part in rest if list(self._own_columns(part))]
+        conditions = [part.copy() for part in rest if not self._has_own(part)]
+        of_rows = [part.transform(of_match) for part in rest if self._has_own(part)]
         if of_rows:
             of_any = exp.Lambda(this=exp.and_(*of_rows, copy=False), expressions=[exp.to_identifier(MATCH)])
             conditions.append(exp.Anonymous(this="exists", expressions=[_column(alias, MATCHES), of_any]))
-        both = exp.and_(*conditions, copy=False)
-        return exp.And(this=found, expression=exp.Anonymous(this="coalesce", expressions=[both, exp.false()]))
+        both = exp.and_(found, *conditions, copy=False)
+        return exp.Anonymous(this="coalesce", expressions=[both, exp.false()])
 
     def _nullable(self, compared: _Compared, side: Side) -> Objection | None:
         """Return the objection to an IN that a null may make unknown, where that is not the same as false."""
@@ -380,53 +426,65 @@ class _Reader:
         where = self._select.args.get("where")
         present = {_subject(part) for part in (conjuncts(where.this) if where else ())}
         filtered = {_subject(part) for part in compared.filters}
-        for outer, inner in self._written.compared:
-            is_present = self._is_key(outer) or as_text(outer) in present
-            if not is_present or not (self._is_key_of(inner, side, self._text) or as_text(inner) in filtered):
-                query = self._node.args["query"].unnest()
-                conditions = [exp.EQ(this=inner.copy(), expression=outer.copy()), *self._written.conditions]
-                listed = " AND ".join(map(as_text, conditions))
-                exists = f"NOT EXISTS (SELECT 1 {as_text(query.args['from_']).strip()} WHERE {listed})"
-                problem = "NOT IN is true for no row once the subquery has a null, and a column of it may be null"
-                return Objection(problem, f"write {exists}, with an alias before each column", self._node)
-        return None
+        if all(
+            (self._is_key(outer) or as_text(outer) in present)
+            and (self._is_key_of(inner, side, self._text) or as_text(inner) in filtered)
+            for outer, inner in self._written.compared
+        ):
+            return None
+        is_negated, query = isinstance(self._node.parent, exp.Not), self._node.args["query"].unnest()
+        if is_negated:
+            problem = "NOT IN is true for no row once the subquery has a null, and what it compares may be null"
+        else:
+            problem = "IN is neither true nor false where a null is compared, and what it compares may be null"
+        if query.args.get("with_"):
+            return Objection(problem, "write EXISTS, with equalities in its WHERE", self._node)
+        equal = (exp.EQ(this=inner.copy(), expression=outer.copy()) for outer, inner in self._written.compared)
+        listed = " AND ".join(map(as_text, [*equal, *self._written.conditions]))
+        exists = (
+            f"{'NOT ' if is_negated else ''}EXISTS (SELECT 1 {as_text(query.args['from_']).strip()} WHERE {listed})"
+        )
+        return Objection(problem, f"write {exists}, with an alias before each column", self._node)
 
     def _is_key(self, node: exp.Expr) -> bool:
         """Return whether an expression is a column of a key that is never null: its input always has a row."""
-        joins = self._select.args.get("joins") or ()
-        texts = inputs_of(self._select) or []
+        joins = [join for join in self._select.args.get("joins") or () if not is_semi_join(join)]
+        texts = [text for text in inputs_of(self._select) or [] if text.alias.lower() in self._aliases]
         sides = [(self._side_of(text.table), text) for text in texts]
         named = [replace(side, alias=text.alias) for side, text in sides if side is not None]
         index = index_of(node, named) if len(named) == len(texts) else None
-        is_outer = any(join.side in ("LEFT", "RIGHT", "FULL") and not is_semi_join(join) for join in joins)
+        is_outer = any(join.side in ("LEFT", "RIGHT", "FULL") for join in joins)
         if index is None or (is_outer and (index or any(join.side in ("RIGHT", "FULL") for join in joins))):
             return False
         return self._is_key_of(node, named[index], texts[index])
 
     @staticmethod
     def _is_key_of(node: exp.Expr, side: Side, text: InputText) -> bool:
-        is_plain = isinstance(node, exp.Column) and not side.may_be_absent and not text.queries
-        return is_plain and in_key(node.name, side) is not None
+        if not isinstance(node, exp.Column) or side.may_be_absent or text.queries or text.grouped is not None:
+            return False
+        is_column = len(node.parts) == 1 or (len(node.parts) == 2 and node.table.lower() == text.alias.lower())
+        return is_column and in_key(node.name, side) is not None
 
 
 def _named(node: exp.Expr) -> str:
     return f"{node.kind} JOIN" if isinstance(node, exp.Join) else "EXISTS" if isinstance(node, exp.Exists) else "IN"
 
 
-def _rows(side: Side, text: InputText, alias: str, own: Query) -> Side:
-    """Return the rows to group, an input over the source; queries without its key get it under a name of ours."""
-    key, queries = side.key, list[Query]()
-    for query in (*text.queries, own):
-        select, names = list(query.select), list[str]()
-        for number, column in enumerate(key):
-            name = name_of(column, query)
-            if name is None:
-                name = f"{PREFIX}key_{number}"
-                select.append(exp.Alias(this=_column(query.alias, column), alias=exp.to_identifier(name)))
-            names.append(name)
-        key = tuple(names)
-        queries.append(replace(query, select=tuple(select)))
-    return side.through(alias, key, tuple(queries))
+def _combinations(columns: Sequence[str]) -> tuple[tuple[str, exp.Expr], ...]:
+    """Return what rows with a value have in columns, each combination once, in an order of its own."""
+    if not columns:
+        return ()
+    fields = [part for name in columns for part in (exp.Literal.string(name), exp.column(exp.to_identifier(name)))]
+    row = exp.Anonymous(this="named_struct", expressions=fields)
+    each_once = exp.Anonymous(this="collect_set", expressions=[row])
+    return ((MATCHES, exp.Anonymous(this="array_sort", expressions=[each_once])),)
+
+
+def _is_without_name(node: exp.Expr, select: exp.Select) -> bool:
+    """Return whether an item of SELECT consists of a condition, or its negation, and has no alias."""
+    while isinstance(node.parent, exp.Paren | exp.Not):
+        node = node.parent
+    return node.parent is select
 
 
 def _is_plain_condition(node: exp.Expr) -> bool:

@@ -30,21 +30,36 @@ class Query:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matches:
+class Groups:
     """
-    What an input is that a semi or anti join, EXISTS or IN adds to a statement: a row for each value of some rows.
+    How an input groups rows: it has a row for each value of its key among them.
 
     Args:
-        rows: These rows, an input over the same source; the key of the added input and `collected` are columns of it.
-        values: What the equalities compare of a row, in the order of the added input's key.
-        collected: The columns that further conditions need.
+        rows: These rows, an input over the same source, which has the key of the groups, too.
+        by: What the groups are by, in the order of that key, as written.
+        values: The columns besides the key, each with its aggregates over columns of the rows.
+        having: Whether a group is a row of the input, in the same form; None if all are.
+        collected: The columns of the rows that a semi join compares besides equalities.
+        summed: The columns of the rows of which a sum or an average is taken.
+    """
+
+    rows: "Side"
+    by: tuple[exp.Expr, ...]
+    values: tuple[tuple[str, exp.Expr], ...] = ()
+    having: exp.Expr | None = None
+    collected: tuple[str, ...] = ()
+    summed: tuple[str, ...] = ()
+
+
+class Matches(NamedTuple):
+    """
+    A semi or anti join, EXISTS or IN, which adds an input: one that groups the rows that it looks for by their values.
+
+    Args:
         written: The condition as the statement writes it.
         holds: The same condition over what a row of the statement finds.
     """
 
-    rows: "Side"
-    values: tuple[exp.Expr, ...]
-    collected: tuple[str, ...]
     written: exp.Expr
     holds: exp.Expr
 
@@ -64,7 +79,8 @@ class Side:
         added: For the result of another join that is a stream: the columns that lakejoin adds, which no statement can
             use.
         may_be_absent: As for the `Input` of a definition.
-        matches: What the input of a semi join is; None for an input of FROM. No expression names its columns.
+        groups: How it groups rows; None if each of its rows is one row of the source.
+        matches: The semi join that adds it; None for an input of FROM. Only lakejoin names columns of an added one.
     """
 
     source: str
@@ -76,6 +92,7 @@ class Side:
     may_be_absent: bool = False
     source_key: tuple[str, ...] = ()
     queries: tuple[Query, ...] = ()
+    groups: Groups | None = None
     matches: Matches | None = None
 
     def through(self, alias: str, key: tuple[str, ...], queries: tuple[Query, ...]) -> "Side":
@@ -332,7 +349,8 @@ class Statement:
             return "stream-global-table" if is_global else "stream-table"
         number = len(self.of_from)
         if number == 1:
-            return "table" if len(self.sides) == 1 else "semi-join"
+            kind: JoinType = "table" if len(self.sides) == 1 else "semi-join"
+            return kind if self.sides[0].groups is None else "grouped"
         if self.keys.is_many_to_many:
             return "many-to-many"
         if number > 2:

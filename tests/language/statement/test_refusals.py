@@ -147,8 +147,8 @@ def test_not_in_says_what_it_does_to_nulls():
     (
         "SELECT h.* FROM flights f LEFT ANTI JOIN status s ON f.flight_id = s.flight_id "
         "RIGHT JOIN hubs h ON f.flight_id = h.hub",
-        "ANTI JOIN",
-        NONE,
+        "ANTI JOIN before a RIGHT JOIN",
+        "make the part before it a join of its own",
     ),
     (f"{FLIGHTS} ASOF JOIN planes p ON f.tailnum = p.tailnum AND f.at >= p.at", "ASOF JOIN", "AND o.day < p.valid_to"),
     (

@@ -1,17 +1,15 @@
 """Semi and anti joins, EXISTS and IN: what each looks up, by what, and which are refused."""
 
 import random
-import re
 from pathlib import Path
 
 import duckdb
 import pytest
-from sqlglot import exp, parse_one
 
 from pipelines.language import ResolvedQuery, Source, bind, load, parse
 from pipelines.language.join.fingerprint import fingerprint
-from pipelines.language.sql.dialect import Verbatim
 from tests.cases import cases
+from tests.language.duck import flat, in_duckdb
 from tests.language.examples import bound, complaints, outputs, refusals, taken_apart
 from tests.pipeline_files import write
 
@@ -70,11 +68,26 @@ def test_further_conditions_are_met_by_any_row_with_the_value():
     sql = f"{FLIGHTS} WHERE {exists}"
     join = bound(sql)
     assert join.where is not None
-    assert "`_lakejoin_match`.`_lakejoin_column_0`.`x` > `f`.`delay`" in join.where
+    assert "`_lakejoin_match`.`_lakejoin_column_0` > `f`.`delay`" in join.where
     assert "`f`.`hops`" in join.where
     (added,) = (item for item in join.inputs if item.grouping)
+    assert "`s`.`since`.`x`" in added.grouping.rows.query.values
     assert added.grouping.collected == (COLUMN.format(0),)
     assert added.columns == (VALUE.format(0), "_lakejoin_matches")
+
+
+@cases(
+    "equality, is_look_up",
+    ("s.since = f.delay", True),
+    ("s.since = f.delay + p.seats", False),
+    ("s.since = coalesce(p.seats, 0)", False),
+)
+def test_an_equality_that_is_no_look_up_is_a_condition(equality, is_look_up):
+    """Beside another one: the value of several inputs, or one that is there although its input is not."""
+    exists = f"EXISTS (SELECT 1 FROM status s WHERE s.state = f.carrier AND {equality})"
+    join = bound(f"SELECT f.* FROM flights f LEFT JOIN planes p ON f.tailnum = p.tailnum WHERE {exists}")
+    (added,) = (item for item in join.inputs if item.grouping)
+    assert (len(added.key), len(added.grouping.collected)) == ((2, 0) if is_look_up else (1, 1))
 
 
 def test_the_kind_is_that_of_the_inputs_of_from():
@@ -120,6 +133,31 @@ def test_no_column_of_theirs_can_be_selected():
     ("{} WHERE EXISTS (SELECT 1 FROM stats s WHERE s.since = f.delay)", "unknown source `stats`", "`status`"),
     ("{} WHERE EXISTS (SELECT 1 FROM status s WHERE s.state = f.delay AND rand() > 0)", "`rand` does not depend", ""),
     ("{} WHERE f.delay IN (SELECT * FROM status s)", "IN compares 1 values", "by their names"),
+    ("{} WHERE EXISTS (SELECT 1 FROM status VERSION AS OF 3 s WHERE s.state = f.carrier)", "time travel", "leave it"),
+    ("{} WHERE EXISTS (SELECT 1 FROM status AS s(state, x) WHERE s.state = f.carrier)", "a column list", "with AS"),
+    ("{} WHERE EXISTS (SELECT count(*) FROM status s WHERE s.state = f.carrier)", "`count` is an aggregate", ""),
+    ("{} WHERE EXISTS (SELECT explode(x) FROM status s WHERE s.state = f.carrier)", "`explode` produces", ""),
+    ("{} WHERE EXISTS (SELECT 1 FROM status s WHERE s.state = f.carrier LIMIT 1)", "LIMIT in EXISTS", "one row is"),
+    ("{} WHERE EXISTS (SELECT 1 FROM (SELECT * FROM status) WHERE state = f.carrier)", "has no name", "an alias"),
+    ("{} WHERE (f.delay, rand()) IN (SELECT s.state, s.since FROM status s)", "`rand` does not depend", ""),
+    ("{} WHERE 5 IN (SELECT s.state FROM status s)", "not columns of FROM", "a column of the other"),
+    ("{} WHERE f.delay IN (SELECT f.x FROM status s)", "not columns of FROM", "a column of the other"),
+    ("{} WHERE EXISTS (SELECT 1 FROM status f WHERE f.flight_id = tailnum)", "no equality", "an alias of its own"),
+    ("{} WHERE f.addr.flight_id NOT IN (SELECT s.flight_id FROM status s)", "NOT IN is true for no row", ""),
+    ("{} WHERE f.flight_id NOT IN (SELECT s.addr.flight_id FROM status s)", "NOT IN is true for no row", ""),
+    ("{} LEFT SEMI JOIN planes p ON p.seats = f.delay WHERE tailnum NOT IN (SELECT hub FROM hubs)", "NOT IN is", ""),
+    ("SELECT f.*, EXISTS (SELECT 1 FROM status s WHERE s.state = f.carrier) FROM flights f", "has no name", "with AS"),
+    (
+        "SELECT f.* FROM flights f LEFT SEMI JOIN status s ON s.state = p.seats JOIN planes p ON p.tailnum = f.tailnum",
+        "SEMI JOIN: no equality",
+        "",
+    ),
+    ("SELECT f.*, s._lakejoin_value_0 AS x FROM flights f", "names that begin with _lakejoin_", ""),
+    (
+        "{} WHERE EXISTS (SELECT 1 FROM (SELECT x, count(*) AS n FROM status GROUP BY x) s WHERE s.n = f.delay)",
+        "EXISTS and IN over groups",
+        "a join of their own",
+    ),
     ("{} WHERE f.delay IN (SELECT max(seats) FROM planes)", "`max` is an aggregate", ""),
     (
         "{} WHERE f.delay NOT IN (SELECT seats FROM planes p WHERE p.tailnum > 'a')",
@@ -128,8 +166,8 @@ def test_no_column_of_theirs_can_be_selected():
     ),
     (
         "SELECT f.delay IN (SELECT seats FROM planes) AS x, f.* FROM flights f",
-        "NOT IN is true for no row",
-        "NOT EXISTS",
+        "IN is neither true nor",
+        "write EXISTS",
     ),
     (
         "SELECT f.*, p.seats FROM flights f JOIN planes p USING (tailnum) WHERE f.delay IN (SELECT seats FROM planes)",
@@ -197,40 +235,6 @@ def a_statement(dice: random.Random) -> str:
     return (
         f"SELECT {key}, {outer}.y{has} FROM a l{joined}{semi} WHERE {dice.choice([' AND ', ' OR ']).join(conditions)}"
     )
-
-
-def flat(join: ResolvedQuery) -> str:
-    """Return a statement over the inputs as the definition describes them, in the words of DuckDB."""
-    froms = []
-    for item in join.inputs:
-        text = f"{item.source} {item.alias}"
-        if item.grouping is not None:
-            rows = item.grouping.rows
-            named = ", ".join(f"{value} AS {name}" for name, value in zip(rows.columns, rows.query.values, strict=True))
-            where = f"{rows.query.where or 'TRUE'}"
-            collected = ", ".join(item.grouping.collected)
-            matches = [f"structs({collected}) AS _lakejoin_matches"] if collected else []
-            query = f"SELECT {named} FROM {rows.source} {rows.alias} WHERE {where}"
-            text = f"(SELECT {', '.join([*item.key, *matches])} FROM ({query}) GROUP BY ALL) {item.alias}"
-        froms.append(text)
-    steps = (f" {step.how} JOIN {text} ON {step.on}" for step, text in zip(join.steps, froms[1:], strict=True))
-    outputs = ", ".join(f"{output.expression} AS {output.name}" for output in join.outputs)
-    sql = f"SELECT {outputs} FROM {froms[0]}{''.join(steps)} WHERE {join.where or 'TRUE'}"
-    return in_duckdb(sql.replace("EXISTS(", "any_of("))
-
-
-def in_duckdb(sql: str) -> str:
-    def rewritten(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Anonymous) and node.name == "any_of":
-            found = exp.Anonymous(this="list_filter", expressions=node.expressions)
-            return exp.GT(this=exp.Anonymous(this="len", expressions=[found]), expression=exp.Literal.number(0))
-        return node
-
-    text = parse_one(sql, read=Verbatim).transform(rewritten).sql("duckdb")
-    packed = (
-        ", ".join(f"{name} := {name}" for name in one.split(", ")) for one in re.findall(r"STRUCTS\((.*?)\)", text)
-    )
-    return re.sub(r"STRUCTS\(.*?\)", lambda _: f"list(struct_pack({next(packed)}))", text)
 
 
 @pytest.mark.parametrize("seed", range(3))
