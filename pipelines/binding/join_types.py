@@ -6,7 +6,18 @@ from dataclasses import dataclass
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DayTimeIntervalType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StructField,
+    StructType,
+    YearMonthIntervalType,
+)
 
 from lakehouse.errors.errors import Fault, PipelineFileError
 from lakehouse.tables.table import Table
@@ -15,10 +26,15 @@ from pipelines.binding.bound import rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.meaning import meaning
 from pipelines.language import Input, Link, Pairing, ResolvedQuery
+from pipelines.language.names import PREFIX
 from pipelines.language.sql.padding import column_parts, padded_comparisons
 
 KEYED = ("table", "global_table")
 """The kinds of sources whose key may have parts that are null."""
+EXACT_SUMS = (
+    ByteType, ShortType, IntegerType, LongType, DecimalType, DayTimeIntervalType, YearMonthIntervalType,
+)  # fmt: skip
+"""The types whose sums do not depend on the order of the values; averages of BIGINT are sums of DOUBLE."""
 WITHOUT_IT = "leave the column out or extract what you need"
 NULLABLE = (
     "the table is the result of a join in which a row may lack a side: parts of its key may be null",
@@ -105,8 +121,10 @@ class JoinTypes:
         """Yield a fault for each column of a subquery that cannot be compared; only Spark knows their types."""
         for item in self._ungrouped:
             names = () if item.query is None else incomparable(self._schema_of(item))
+            values = dict(zip(item.columns, self._query_values(item), strict=True))
             for name in names:
-                problem = f"FROM: {item.alias}.{name} has a type that cannot be compared"
+                called = values[name].replace("`", "") if name.startswith(PREFIX) else f"{item.alias}.{name}"
+                problem = f"FROM: {called} has a type that cannot be compared"
                 yield Fault(self._path, problem, WITHOUT_IT)
 
     def column_faults(self) -> list[Fault]:
@@ -129,6 +147,7 @@ class JoinTypes:
             filters = [] if item.query.where is None else [item.query.where]
             yield from self._padded([("FROM", sql) for sql in (*item.query.values, *filters)], of_source)
         yield from self._collected_chars(chars)
+        yield from self._grouped_chars(chars)
         clauses = [
             *(("SELECT", output.expression) for output in self.join.outputs),
             *(("ON", step.on) for step in self.join.steps),
@@ -137,15 +156,23 @@ class JoinTypes:
         yield from self._padded(clauses, chars)
 
     def _sums_in_any_order(self) -> Iterator[Fault]:
-        """Yield a fault for sums and averages of FLOAT or DOUBLE, which depend on the order of the rows."""
+        """Yield a fault for each sum and average that Spark takes of DOUBLE values, which depends on their order."""
         for item in self.join.inputs:
-            summed = () if item.grouping is None else item.grouping.summed
+            grouping = item.grouping
+            summed = () if grouping is None else (*grouping.summed, *grouping.averaged)
             rows = self._schema_of(item.ungrouped) if summed else StructType()
-            if wrong := [name for name in summed if isinstance(rows[name].dataType, FloatType | DoubleType)]:
-                values = dict(zip(item.ungrouped.columns, self._query_values(item), strict=True))
-                listed = ", ".join(values[name].replace("`", "") for name in wrong)
-                problem = f"SELECT: a sum of {listed}, which is FLOAT or DOUBLE, depends on the order of the rows"
-                yield Fault(self._path, problem, "sum a CAST of it to DECIMAL")
+            values = dict(zip(item.ungrouped.columns, self._query_values(item), strict=True))
+            for name in dict.fromkeys(summed):
+                data_type = rows[name].dataType
+                is_exact = isinstance(data_type, EXACT_SUMS)
+                if grouping is not None and name in grouping.averaged:
+                    is_exact = is_exact and not isinstance(data_type, LongType)
+                if not is_exact:
+                    value, called = values[name].replace("`", ""), data_type.simpleString().upper()
+                    problem = (
+                        f"SELECT: a sum or average of {value}, which is {called}, depends on the order of the rows"
+                    )
+                    yield Fault(self._path, problem, "take it of a CAST to DECIMAL")
 
     @staticmethod
     def _query_values(item: Input) -> Sequence[str]:
@@ -159,6 +186,15 @@ class JoinTypes:
                 if (item.alias, name) in chars:
                     problem = f"a condition besides the equalities of `{item.alias}` compares a CHAR column"
                     yield Fault(self._path, problem, "compare rtrim(...) of it")
+
+    def _grouped_chars(self, chars: Mapping[tuple[str, ...], str]) -> Iterator[Fault]:
+        """Yield a fault for each comparison of a CHAR column by an expression over groups."""
+        for item in self.join.inputs:
+            if item.grouping is not None:
+                own = {parts[1:]: declared for parts, declared in chars.items() if parts[0] == item.alias}
+                clauses = [("SELECT", sql) for _, sql in item.grouping.values]
+                clauses += [("HAVING", item.grouping.having)] if item.grouping.having else []
+                yield from self._padded(clauses, own)
 
     def _chars_of(self, item: Input) -> dict[tuple[str, ...], str]:
         fields = self.tables[item.source].schema

@@ -131,6 +131,8 @@ def _why_grouped(side: Side, groups: Groups) -> Iterator[str]:
     filters = " and ".join(f"`{as_written(query.where)}`" for query in side.queries if query.where is not None)
     those = f" that satisfy {filters}" if filters else ""
     yield f"{side.alias} groups the rows of {side.source}{those} by {', '.join(map(as_written, groups.by))}"
+    if groups.having is not None:
+        yield "HAVING leaves groups out, which enter and leave with their rows"
     yield "by group: an epoch reads all rows of each group that a changed row leaves or enters"
 
 

@@ -43,14 +43,9 @@ def is_first(row, rows, by, where=lambda row: True) -> bool:
     return bool(group) and min(group) == row
 
 
-def summed(rows) -> tuple:
-    values = of(rows, lambda row: row.w)
-    return len(rows), len(values), total(values), min(values, default=None), max(values, default=None)
-
-
 _tried(
     "whole",
-    "SELECT v AS id, count(*) AS n, count(k) AS c, sum(k) AS s, min(k) AS low, max(k) AS high FROM l"
+    "SELECT v AS id, count(*) AS n, count(on_l) AS c, sum(k) AS s, min(k) AS low, max(k) AS high FROM l"
     " WHERE v IS NOT NULL GROUP BY v",
     ("l",),
     ("l",),
@@ -58,7 +53,7 @@ _tried(
     key=lambda a, rows: (a.v,),
     row=lambda a, rows: (
         len(groups(rows, lambda row: row.v)[a.v]),
-        len(groups(rows, lambda row: row.v)[a.v]),
+        len(of(groups(rows, lambda row: row.v)[a.v], lambda row: row.on_l)),
         sum(row.k for row in groups(rows, lambda row: row.v)[a.v]),
         min(row.k for row in groups(rows, lambda row: row.v)[a.v]),
         max(row.k for row in groups(rows, lambda row: row.v)[a.v]),

@@ -121,7 +121,9 @@ class LookUps:
         """Return the rows that an input groups, at the pinned version, which are in one of the groups."""
         item, table = self._bound.join.inputs[place], self._bound.table(place)
         rows = rows_of(self._workspace, item.ungrouped, table, table.version)
-        return self._exactly(self._pruned(rows, place, keys), place, keys)
+        pruned = self._pruned(rows, place, keys)
+        self.found.append(Found(place, pruned, scans=[pruned]))
+        return self._exactly(pruned, place, keys)
 
     def keys_of_rows(self, place: int, types: Sequence[DataType], keys: DataFrame) -> DataFrame:
         """

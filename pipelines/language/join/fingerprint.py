@@ -76,7 +76,8 @@ def _input(side: Side, file: PipelineFile) -> list[object]:
     absent += [_query(query) for query in side.queries]
     if side.groups is not None:
         having = None if side.groups.having is None else render(side.groups.having)
-        absent.append([[[name, render(value)] for name, value in side.groups.values], having])
+        values = [[name, render(value)] for name, value in side.groups.values]
+        absent.append([side.groups.rows.source_key, values, having])
     if side.source in file.joins:
         return [side.source, side.alias, side.key, side.kind if side.is_result else "join", *absent]
     source = file.sources[side.source]

@@ -81,6 +81,7 @@ class GroupedInput:
             None if groups.having is None else render(groups.having),
             groups.collected,
             tuple(name for name in groups.summed if name in named),
+            tuple(name for name in groups.averaged if name in named),
         )
         columns = side.key + tuple(name for name, _ in values)
         return Input(side.source, side.alias, side.key, columns, grouping=grouping)

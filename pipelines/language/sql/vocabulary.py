@@ -94,7 +94,7 @@ AGGREGATES = words(
 
 OF_GROUPS = words(
     """
-    any avg bit_and bit_or bit_xor bool_and bool_or count count_if every max mean min some sum try_avg try_sum
+    any avg bit_and bit_or bit_xor bool_and bool_or count count_if every max mean min some sum
     """
 )
 """The aggregates of which a group has one value, whatever the order of its rows."""
@@ -158,9 +158,14 @@ def refused_of_groups(expression: exp.Expr) -> Iterator[Objection]:
     calls = list(grouping_calls(expression))
     for node in calls:
         call = node.this if isinstance(node, exp.Filter) else node
+        if node is not expression and node.find_ancestor(exp.Lambda):
+            yield Objection(f"`{as_written(call)}` inside of a lambda is not supported", "write it outside", node)
+        if call.name.lower() == "count" and len(call.expressions) == 1 and isinstance(call.expressions[0], exp.Star):
+            yield from refused(node.expression.this) if isinstance(node, exp.Filter) else ()
+            continue
         for one in (*call.expressions, *([node.expression.this] if isinstance(node, exp.Filter) else [])):
             for part in one.expressions if isinstance(one, exp.Distinct) else [one]:
-                yield from () if isinstance(part, exp.Star) and call.name.lower() == "count" else refused(part)
+                yield from refused(part)
     if expression in calls:
         return
     around = expression.copy()

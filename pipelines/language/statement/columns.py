@@ -80,6 +80,13 @@ def in_key(name: str, side: Side) -> str | None:
     return next((column for column in side.key if column.lower() == name.lower()), None)
 
 
+def column_of_key(node: exp.Expr, side: Side, alias: str) -> str | None:
+    """Return the column of a key that an expression is, as the file writes it; None for a field of a column, too."""
+    if not isinstance(node, exp.Column) or len(node.parts) > 2 or node.table.lower() not in ("", alias.lower()):
+        return None
+    return in_key(node.name, side)
+
+
 def _column(written: exp.Expr, side: Side) -> exp.Column:
     """Create the column of an input that USING refers to, with its position in the text."""
     name = exp.to_identifier(written.name, quoted=True)

@@ -48,7 +48,7 @@ class Grouping:
         values: The columns of the input besides its key, each with its aggregates in Spark SQL over columns of `rows`.
         having: Whether a group is a row of the input, in the same form; None if all are.
         collected: The columns of the rows whose combinations are the column MATCHES of a semi join.
-        summed: The columns of the rows of which a sum or an average is taken.
+        summed: The columns of the rows of which a sum is taken; `averaged`, an average.
     """
 
     rows: "Input"
@@ -56,6 +56,7 @@ class Grouping:
     having: str | None = None
     collected: tuple[str, ...] = ()
     summed: tuple[str, ...] = ()
+    averaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

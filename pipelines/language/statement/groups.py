@@ -16,13 +16,16 @@ from pipelines.language.sql.dialect import as_written, render
 from pipelines.language.sql.objection import Objection
 from pipelines.language.sql.syntax import GROUPING, group_clauses
 from pipelines.language.sql.vocabulary import AGGREGATES, grouping_calls
-from pipelines.language.statement.columns import conjuncts, in_key
+from pipelines.language.statement.columns import column_of_key, conjuncts, fields_of
 from pipelines.language.statement.outputs import bad_names, is_star
 from pipelines.language.statement.queries import InputText, grouping, rows_of_groups
 from pipelines.language.statement.statement import Groups, Query, Side
 
-DEPEND_ON_ORDER = frozenset({"sum", "avg", "mean", "try_sum", "try_avg"})
-"""Aggregates of which the value for FLOAT and DOUBLE depends on the order of the rows."""
+SUMS, AVERAGES = frozenset({"sum"}), frozenset({"avg", "mean"})
+"""Aggregates of which the value for some types depends on the order of the rows."""
+
+REPLACING = frozenset({"coalesce", "ifnull", "nvl"})
+"""Functions of which the value is that of the last argument where the others are null."""
 
 
 def over_groups(select: exp.Select) -> exp.Select:
@@ -52,7 +55,8 @@ class _Reader:
         self._alias = query.args["from_"].this.alias_or_name
         self._items = query.expressions
         self._columns: dict[str, tuple[str, exp.Expr]] = {}
-        self._summed: list[str] = []
+        self._summed: dict[str, None] = {}
+        self._averaged: dict[str, None] = {}
         self._objections: list[Objection] = []
 
     def read(self) -> tuple[Side, list[Objection]]:
@@ -62,7 +66,8 @@ class _Reader:
             self._object(f"SELECT: `{what}` beside groups has no name", "name each column, with AS where needed", item)
         self._objections += bad_names(((item.alias_or_name, item) for item in self._items), ())
         self._objections += group_clauses(self._query)
-        by = [] if self._objections else list(self._by())
+        each = [] if self._objections else list(self._by())
+        by = list({self._plain(one): one for one in each}.values())
         if self._objections:
             return self._side, self._objections
         self._keys = {self._plain(one): self._name_of(one) for one in by}
@@ -73,17 +78,25 @@ class _Reader:
         keys = tuple(dict.fromkeys(self._keys.values()))
         others = [item for item in self._items if item.alias_or_name not in keys]
         values = tuple((item.alias_or_name, self._of_group(item.unalias(), {})) for item in others)
-        having = self._query.args.get("having")
-        stays = None if having is None else self._of_group(having.this, dict(values))
+        having, named = self._query.args.get("having"), {name.lower(): value for name, value in values}
+        named |= {name.lower(): exp.column(exp.to_identifier(name, quoted=True)) for name in keys}
+        stays = None if having is None else self._of_group(having.this, named)
         if self._objections:
             return self._side, self._objections
-        named = [(one, self._keys[self._plain(one)]) for one in by]
-        named += [(one, name) for name, one in self._columns.values()]
-        select = tuple(exp.Alias(this=one.copy(), alias=exp.to_identifier(name, quoted=True)) for one, name in named)
+        columns = [(one, self._keys[self._plain(one)]) for one in by]
+        columns += [(one, name) for name, one in self._columns.values()]
+        select = tuple(exp.Alias(this=one.copy(), alias=exp.to_identifier(name, quoted=True)) for one, name in columns)
         own = Query(self._alias, select, None if where is None else where.this)
         rows = rows_of_groups(self._side, self._text, self._text.alias, own)
-        summed = tuple(dict.fromkeys(self._summed))
-        return grouping(Groups(rows=rows, by=tuple(by), values=values, having=stays, summed=summed), keys), []
+        groups = Groups(
+            rows=rows,
+            by=tuple(by),
+            values=values,
+            having=stays,
+            summed=tuple(self._summed),
+            averaged=tuple(self._averaged),
+        )
+        return grouping(groups, keys), []
 
     def _object(self, problem: str, hint: str, about: exp.Expr) -> None:
         self._objections.append(Objection(problem, hint, about))
@@ -91,11 +104,10 @@ class _Reader:
     def _by(self) -> Iterator[exp.Expr]:
         """Yield the expressions by which rows are grouped; a number or a name may stand for an item of SELECT."""
         group = self._query.args.get("group")
-        if group is None:
-            if self._query.args.get("distinct") is None:
-                about = self._query.args["having"]
-                self._object("HAVING without GROUP BY is not supported", "write GROUP BY with a column", about)
-                return
+        having = self._query.args.get("having")
+        if group is None and having is not None:
+            self._object("HAVING without GROUP BY is not supported", "write GROUP BY with a column", having)
+        elif group is None:
             yield from (item.unalias() for item in self._items)
         elif group.args.get("all"):
             yield from (item.unalias() for item in self._items if not list(grouping_calls(item)))
@@ -106,7 +118,8 @@ class _Reader:
                 else:
                     self._object(f"GROUP BY {one.name}: SELECT has {len(self._items)} items", "", one)
                 continue
-            named = [item for item in self._items if isinstance(item, exp.Alias) and item.alias == one.name]
+            aliased = [item for item in self._items if isinstance(item, exp.Alias)]
+            named = [item for item in aliased if item.alias.lower() == one.name.lower()]
             if (
                 isinstance(one, exp.Column)
                 and not one.table
@@ -128,30 +141,45 @@ class _Reader:
 
     def _check(self, one: exp.Expr, filters: Sequence[exp.Expr]) -> None:
         """Object to what groups are by if it may be null."""
-        is_key = isinstance(one, exp.Column) and not self._side.may_be_absent and not self._text.queries
-        present = {self._plain(part.this.this) for part in filters if _is_not_null(part)}
-        last = one.expressions[-1] if isinstance(one, exp.Anonymous) and one.name.lower() == "coalesce" else one
-        is_constant = isinstance(last, exp.Literal | exp.Boolean)
-        if is_constant or (is_key and in_key(one.name, self._side)) or self._plain(one) in present:
-            return
         written = as_written(one)
-        problem = f"GROUP BY: rows without `{written}` would be a group of their own, whose key is null"
-        self._object(problem, f"add `{written} IS NOT NULL` to WHERE, or group by coalesce({written}, <value>)", one)
+        if list(grouping_calls(one)):
+            self._object(f"GROUP BY: `{written}` is an aggregate", "group by columns", one)
+            return
+        is_plain = not self._side.may_be_absent and not self._text.queries
+        present = {self._plain(part.this.this) for part in filters if _is_not_null(part)}
+        is_replacing = isinstance(one, exp.Anonymous) and one.name.lower() in REPLACING and bool(one.expressions)
+        is_key = is_plain and column_of_key(one, self._side, self._alias) is not None
+        if is_key or _is_constant(one.expressions[-1] if is_replacing else one) or self._plain(one) in present:
+            return
+        if self._query.args.get("group") is None:
+            problem = f"DISTINCT: rows without `{written}` would be one row, whose key is null"
+            hint = f"add `{written} IS NOT NULL` to WHERE, or leave DISTINCT out if SELECT has the key of the table"
+        else:
+            problem = f"GROUP BY: rows without `{written}` would be a group of their own, whose key is null"
+            hint = f"add `{written} IS NOT NULL` to WHERE, or group by coalesce({written}, <value>)"
+        self._object(problem, hint, one)
 
     def _of_group(self, expression: exp.Expr, values: dict[str, exp.Expr]) -> exp.Expr:
         """Return an expression over groups: over what they are by, and aggregates of columns of their rows."""
 
         def of_group(node: exp.Expr) -> exp.Expr:
+            if isinstance(node, exp.Identifier | exp.DataType | exp.DataTypeParam | exp.ColumnDef) or (
+                _is_constant(node) and node.parent is not None
+            ):
+                return node
             name = self._keys.get(self._plain(node))
             if name is not None:
                 return exp.column(exp.to_identifier(name, quoted=True))
             if node in calls:
                 return self._aggregate(node)
-            if isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES:
-                return exp.Null()  # which is refused
+            is_refused = isinstance(node, exp.Anonymous) and node.name.lower() in AGGREGATES
+            if is_refused or isinstance(node, exp.Exists | exp.Query) or node.args.get("query"):
+                return exp.Null()
             if isinstance(node, exp.Column):
-                if node.name in values and not node.table:
-                    return values[node.name].copy()
+                first, *fields = (part.name for part in node.parts)
+                value = values.get(first.lower())
+                if value is not None and (not fields or first.lower() != self._alias.lower()):
+                    return fields_of(exp.Paren(this=value.copy()), fields)
                 problem = f"`{as_written(node)}` is neither grouped nor in an aggregate"
                 self._object(problem, "add it to GROUP BY, or take max(...) of it", node)
             return node
@@ -165,9 +193,17 @@ class _Reader:
         over = [
             part for one in call.expressions for part in (one.expressions if isinstance(one, exp.Distinct) else [one])
         ]
-        names = [part if not part.find(exp.Column) else self._column(part) for part in over]
-        if call.name.lower() in DEPEND_ON_ORDER:
-            self._summed += [name.name for name in names if isinstance(name, exp.Column)]
+        is_sum = call.name.lower() in SUMS | AVERAGES
+        if isinstance(node, exp.Filter):  # the value of a row that the filter leaves out may raise
+            where = node.expression.this
+            over = [
+                part if isinstance(part, exp.Star) else exp.Anonymous(this="if", expressions=[where, part, exp.Null()])
+                for part in over
+            ]
+        names = [self._column(part) if is_sum or part.find(exp.Column) else part for part in over]
+        for added, functions in ((self._summed, SUMS), (self._averaged, AVERAGES)):
+            if call.name.lower() in functions:
+                added |= dict.fromkeys(name.name for name in names)
         if isinstance(call.expressions[0] if call.expressions else None, exp.Distinct):
             names = [exp.Distinct(expressions=names)]
         found: exp.Expr = exp.Anonymous(this=call.name, expressions=[name.copy() for name in names])
@@ -191,6 +227,12 @@ class _Reader:
             return exp.column(exp.to_identifier(".".join(own), quoted=True))
 
         return render(expression.unnest().copy().transform(written))
+
+
+def _is_constant(node: exp.Expr) -> bool:
+    """Return whether an expression is a constant that is not null."""
+    value = node.this if isinstance(node, exp.Neg | exp.Cast) else node
+    return isinstance(value, exp.Literal | exp.RawString | exp.Boolean)
 
 
 def _is_not_null(part: exp.Expr) -> bool:

@@ -149,7 +149,7 @@ class _Clause:
     def _as_member(self, pairs: tuple[str, ...]) -> Joined | Objection:
         side = self.sides[self.new].keyed_by(pairs)
         alike = (self.sides[index] for index in self.keys.members if self.sides[index].source == side.source)
-        if side.matches is None and any(other.queries == side.queries for other in alike):
+        if side.groups is None and any(other.queries == side.queries for other in alike):
             problem = f"ON: {side.source} is joined with itself on its key: a row would always match itself"
             return Objection(problem, about=self.on)
         first = self.sides[self.keys.members[0]]

@@ -20,7 +20,7 @@ from pipelines.language.names import MATCHES, PREFIX
 from pipelines.language.sql.dialect import as_text, as_written
 from pipelines.language.sql.objection import Objection
 from pipelines.language.sql.syntax import objections_to_query
-from pipelines.language.statement.columns import conjuncts, in_key, index_of, is_null_of_nulls
+from pipelines.language.statement.columns import column_of_key, conjuncts, index_of, is_null_of_nulls
 from pipelines.language.statement.definition import How
 from pipelines.language.statement.queries import (
     InputText,
@@ -41,6 +41,8 @@ MATCH = f"{PREFIX}match"
 """The name of a row with a value in a further condition."""
 
 TOO_LARGE = "every row would match every row, and the work of an epoch would grow with their product"
+
+OVER_GROUPS = "make the groups a join of their own under `joins:`, and name that"
 
 SideOf = Callable[[exp.Table], Side | None]
 
@@ -226,6 +228,12 @@ def _of_joins(joins: Sequence[exp.Join], texts: Sequence[InputText], are_several
                 join, Objection(problem, "make the part before it a join of its own under `joins:`", join.this)
             )
             continue
+        wrong = text.objection
+        if wrong is None and text.grouped is not None:
+            wrong = Objection(f"{join.kind} JOIN over groups is not supported", OVER_GROUPS, text.written)
+        if wrong is not None:
+            yield Refused(join, wrong)
+            continue
         if using and are_several:
             continue  # `read_inputs` refuses it
         first = texts[0].alias
@@ -270,8 +278,7 @@ def _written(node: exp.Exists | exp.In, query: exp.Expr, known: Known) -> _Writt
         return None
     wrong = next(objections_to_query(node, query), text.objection)
     if wrong is None and text.grouped is not None:
-        hint = "make the groups a join of their own under `joins:`, and name that"
-        wrong = Objection("EXISTS and IN over groups are not supported", hint, text.written)
+        wrong = Objection("EXISTS and IN over groups are not supported", OVER_GROUPS, text.written)
     if wrong is None and not text.alias:
         wrong = Objection("FROM: a subquery has no name", "write an alias after it", text.written)
     if wrong is not None:
@@ -379,9 +386,16 @@ class _Reader:
         """Return whether an expression has columns of the rows; a name without an alias is one of theirs, as in SQL."""
         return not all(map(self._is_of_statement, node.find_all(exp.Column)))
 
+    def _is_own_value(self, node: exp.Expr) -> bool:
+        """Return whether a node is a value over the rows alone, which may not use the parameter of a lambda."""
+        if not self._has_own(node) or not self._is_over_rows(node) or isinstance(node, exp.Lambda):
+            return False
+        is_branch = isinstance(node, exp.If) and isinstance(node.parent, exp.Case)
+        return not is_branch and (isinstance(node, exp.Column) or node.find_ancestor(exp.Lambda) is None)
+
     def _own_values(self, node: exp.Expr) -> Iterator[exp.Expr]:
         """Yield the largest parts of an expression that are over the rows alone."""
-        if self._has_own(node) and self._is_over_rows(node):
+        if self._is_own_value(node):
             yield node
         else:
             for part in node.iter_expressions():
@@ -406,7 +420,7 @@ class _Reader:
             return found
 
         def of_match(node: exp.Expr) -> exp.Expr:
-            if not self._has_own(node) or not self._is_over_rows(node):
+            if not self._is_own_value(node):
                 return node
             name = exp.to_identifier(columns[as_text(node)], quoted=True)
             return exp.Dot(this=exp.to_identifier(MATCH), expression=name)
@@ -460,10 +474,9 @@ class _Reader:
 
     @staticmethod
     def _is_key_of(node: exp.Expr, side: Side, text: InputText) -> bool:
-        if not isinstance(node, exp.Column) or side.may_be_absent or text.queries or text.grouped is not None:
+        if side.may_be_absent or text.queries or text.grouped is not None:
             return False
-        is_column = len(node.parts) == 1 or (len(node.parts) == 2 and node.table.lower() == text.alias.lower())
-        return is_column and in_key(node.name, side) is not None
+        return column_of_key(node, side, text.alias) is not None
 
 
 def _named(node: exp.Expr) -> str:

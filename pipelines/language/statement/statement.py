@@ -40,7 +40,7 @@ class Groups:
         values: The columns besides the key, each with its aggregates over columns of the rows.
         having: Whether a group is a row of the input, in the same form; None if all are.
         collected: The columns of the rows that a semi join compares besides equalities.
-        summed: The columns of the rows of which a sum or an average is taken.
+        summed: The columns of the rows of which a sum is taken; `averaged`, an average.
     """
 
     rows: "Side"
@@ -49,6 +49,7 @@ class Groups:
     having: exp.Expr | None = None
     collected: tuple[str, ...] = ()
     summed: tuple[str, ...] = ()
+    averaged: tuple[str, ...] = ()
 
 
 class Matches(NamedTuple):

@@ -10,7 +10,7 @@ from pipelines.language import ResolvedQuery, Source, bind, load, parse
 from pipelines.language.join.fingerprint import fingerprint
 from tests.cases import cases
 from tests.language.duck import flat, in_duckdb
-from tests.language.examples import bound, complaints, outputs, refusals, taken_apart
+from tests.language.examples import COLUMNS, bound, complaints, outputs, refusals, taken_apart
 from tests.pipeline_files import write
 
 FLIGHTS = "SELECT * FROM flights f"
@@ -88,6 +88,31 @@ def test_an_equality_that_is_no_look_up_is_a_condition(equality, is_look_up):
     join = bound(f"SELECT f.* FROM flights f LEFT JOIN planes p ON f.tailnum = p.tailnum WHERE {exists}")
     (added,) = (item for item in join.inputs if item.grouping)
     assert (len(added.key), len(added.grouping.collected)) == ((2, 0) if is_look_up else (1, 1))
+
+
+@cases(
+    "condition, values, rest",
+    (
+        "s.since > CASE WHEN s.open THEN s.since - 1 ELSE f.delay END",
+        ("`s`.`since`", "`s`.`open`", "`s`.`since` - 1"),
+        "`_lakejoin_column_1` THEN `_lakejoin_match`.`_lakejoin_column_2` ELSE `f`.`delay` END",
+    ),
+    ("exists(f.hops, t -> t = s.since + 1)", ("`s`.`since`",), "`t` = `_lakejoin_match`.`_lakejoin_column_0` + 1"),
+    (
+        "exists(s.tags, t -> t = 1) <> f.hops",
+        ("EXISTS(`s`.`tags`, `t` -> `t` = 1)",),
+        ".`_lakejoin_column_0` <> `f`.`hops`",
+    ),
+    ("s.tags['x'] > f.delay", ("`s`.`tags`['x']",), "`_lakejoin_match`.`_lakejoin_column_0` > `f`.`delay`"),
+)
+def test_what_further_conditions_need_of_a_row_are_its_largest_values(condition, values, rest):
+    columns = {**COLUMNS, "status": ["flight_id", "state", "since", "open", "tags"]}
+    sql = f"{FLIGHTS} WHERE EXISTS (SELECT 1 FROM status s WHERE s.state = f.carrier AND {condition})"
+    join = bind(taken_apart(sql), columns)
+    rows = join.inputs[1].grouping.rows
+    named = dict(zip(rows.columns, rows.query.values, strict=True))
+    assert tuple(named[name] for name in join.inputs[1].grouping.collected) == values
+    assert rest in join.where
 
 
 def test_the_kind_is_that_of_the_inputs_of_from():
