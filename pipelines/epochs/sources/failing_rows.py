@@ -21,6 +21,7 @@ from pipelines.binding.bound import BoundJoin, rows_of
 from pipelines.binding.workspace import Workspace
 from pipelines.joins.meaning import meaning
 from pipelines.language import Input, Output
+from pipelines.language.names import PREFIX
 
 EXAMPLES = 3
 """The number of rows that a message shows."""
@@ -40,7 +41,7 @@ def row_failed(workspace: Workspace, bound: BoundJoin, error: Exception) -> RowF
     """
     name, expression = bound.join.name, failed_expression(error)
     where, rows = _search(workspace, bound, expression)
-    what = f"`{expression}`" if expression else "an expression"
+    what = f"`{_as_written(bound, expression)}`" if expression else "an expression"
     found = value_error(error)
     if not rows and not bound.streams and not _raises(workspace, bound):
         return PastRowFailed(
@@ -58,6 +59,16 @@ def row_failed(workspace: Workspace, bound: BoundJoin, error: Exception) -> RowF
         found=f"{found}{shown}",
         hint=Remedy("{mend}", name),
     )
+
+
+def _as_written(bound: BoundJoin, expression: str) -> str:
+    """Return an expression over groups with the values of their rows instead of the names that lakejoin gives them."""
+    for item in bound.join.inputs:
+        rows = item.ungrouped
+        named = () if rows.query is None else zip(rows.columns, rows.query.values, strict=True)
+        for name, value in named:
+            expression = expression.replace(quote(name), value) if name.startswith(PREFIX) else expression
+    return expression
 
 
 def _raises(workspace: Workspace, bound: BoundJoin) -> bool:

@@ -130,5 +130,5 @@ def test_sums_that_depend_on_order_are_refused_and_those_that_overflow_are_named
             loaded.joins({"new": TOTALS.replace("sum(amount)", inexact)}).run(loaded.spark)
     commit(loaded, "UPDATE {orders} SET amount = 2147483647 WHERE oid = 10")
     tight = {"tight": "SELECT cust, CAST(sum(amount) AS INT) + 1 AS s FROM orders WHERE cust IS NOT NULL GROUP BY cust"}
-    with pytest.raises(RowFailed):
+    with pytest.raises(RowFailed, match=r"CAST\(SUM\(`orders`.`amount`\) AS INT\)"):
         loaded.joins(tight).run(loaded.spark)
