@@ -121,7 +121,7 @@ class JoinTypes:
         """Yield a fault for each column of a subquery that cannot be compared; only Spark knows their types."""
         for item in self._ungrouped:
             names = () if item.query is None else incomparable(self._schema_of(item))
-            values = dict(zip(item.columns, self._query_values(item), strict=True))
+            values = self._values_of(item)
             for name in names:
                 called = values[name].replace("`", "") if name.startswith(PREFIX) else f"{item.alias}.{name}"
                 problem = f"FROM: {called} has a type that cannot be compared"
@@ -161,7 +161,7 @@ class JoinTypes:
             grouping = item.grouping
             summed = () if grouping is None else (*grouping.summed, *grouping.averaged)
             rows = self._schema_of(item.ungrouped) if summed else StructType()
-            values = dict(zip(item.ungrouped.columns, self._query_values(item), strict=True))
+            values = self._values_of(item)
             for name in dict.fromkeys(summed):
                 data_type = rows[name].dataType
                 is_exact = isinstance(data_type, EXACT_SUMS)
@@ -175,9 +175,10 @@ class JoinTypes:
                     yield Fault(self._path, problem, "take it of a CAST to DECIMAL")
 
     @staticmethod
-    def _query_values(item: Input) -> Sequence[str]:
-        query = item.ungrouped.query
-        return item.ungrouped.columns if query is None else query.values
+    def _values_of(item: Input) -> dict[str, str]:
+        """Return the columns of an input, or of the rows that it groups, each with its value over the source."""
+        rows = item.ungrouped
+        return dict(zip(rows.columns, rows.columns if rows.query is None else rows.query.values, strict=True))
 
     def _collected_chars(self, chars: Mapping[tuple[str, ...], str]) -> Iterator[Fault]:
         """Yield a fault for each CHAR column that a further condition of a semi join compares: its padding is lost."""
@@ -221,10 +222,7 @@ class JoinTypes:
     def _key_of(self, index: int) -> list[tuple[str, DataType]]:
         item = self.join.inputs[index]
         if item.grouping is not None:
-            rows, values = (
-                self._schema_of(item),
-                dict(zip(item.ungrouped.columns, self._query_values(item), strict=True)),
-            )
+            rows, values = self._schema_of(item), self._values_of(item)
             return [(values[name].replace("`", ""), rows[name].dataType) for name in item.key]
         types = [self.tables[item.source].schema[name].dataType for name in item.source_key]
         return [(f"{item.alias}.{name}", of) for name, of in zip(item.key, types, strict=True)]

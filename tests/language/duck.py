@@ -1,11 +1,15 @@
 """A definition as one statement for DuckDB, whose rows must be those of the statement as written."""
 
+import random
 import re
+from collections.abc import Callable
 
+import duckdb
 from sqlglot import exp, parse_one
 
-from pipelines.language import Input, ResolvedQuery
+from pipelines.language import Input, ResolvedQuery, Source, bind, parse
 from pipelines.language.sql.dialect import Verbatim
+from tests.language.examples import complaints
 
 
 def flat(join: ResolvedQuery) -> str:
@@ -45,3 +49,26 @@ def _input(item: Input) -> str:
     values = [f"{structs if grouping.collected else sql} AS `{name}`" for name, sql in grouping.values]
     having = f" HAVING {grouping.having}" if grouping.having else ""
     return f"(SELECT {', '.join([keys, *values])} FROM ({query}) GROUP BY {keys}{having}) `{item.alias}`"
+
+
+def compare(statement: Callable[[random.Random], str], seed: int, number: int) -> int:
+    """
+    Let DuckDB compute random statements as they are written and as their definitions describe them, over random tables
+    a and b (id, x, y); return how many of those that are taken have rows.
+    """
+    dice, database, compared = random.Random(seed), duckdb.connect(), 0
+    sources = {name: Source(key="id") for name in "ab"}
+    for _ in range(number):
+        sql = statement(dice)
+        if complaints(lambda sql=sql: parse("j", sql, sources)):
+            continue
+        join = bind(parse("j", sql, sources), {name: ["id", "x", "y"] for name in "ab"})
+        for name in "ab":
+            database.execute(f"CREATE OR REPLACE TABLE {name} (id INT, x INT, y INT)")
+            for key in dice.sample(range(8), 6):
+                values = [key, *(dice.choice([None, 0, 1, 2, 3]) for _ in range(2))]
+                database.execute(f"INSERT INTO {name} VALUES (?, ?, ?)", values)
+        expected, found = (sorted(database.execute(text).fetchall(), key=repr) for text in (in_duckdb(sql), flat(join)))
+        assert found == expected, sql
+        compared += bool(expected)
+    return compared

@@ -200,9 +200,10 @@ def _named(sql: str) -> tuple[str, ...]:
     return tuple(table.name for table in _tables(sql))
 
 
-def _tables(sql: str) -> list[exp.Table]:
+@lru_cache(maxsize=1024)
+def _tables(sql: str) -> tuple[exp.Table, ...]:
     select, _ = read(sql)
-    return [table for table in (tables_of(select) if select else ()) if not table.db]
+    return tuple(table for table in (tables_of(select) if select else ()) if not table.db)
 
 
 def _cycle(reads: Mapping[str, Sequence[str]]) -> list[str]:

@@ -233,7 +233,7 @@ def group_clauses(select: exp.Select) -> Iterator[Objection]:
         return
     others = [name for name, value in group.args.items() if value and name not in ("expressions", "all")]
     sets = (one for one in group.expressions if isinstance(one, exp.Rollup | exp.Cube | exp.GroupingSets))
-    for name in (*others, *(type(one).__name__ for one in sets)):
+    for name in (*others, *("grouping sets" if isinstance(one, exp.GroupingSets) else one.key for one in sets)):
         yield Objection(
             f"GROUP BY with {name.upper()} is not supported", "write a statement for each grouping", "GROUP"
         )

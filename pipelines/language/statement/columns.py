@@ -80,6 +80,17 @@ def in_key(name: str, side: Side) -> str | None:
     return next((column for column in side.key if column.lower() == name.lower()), None)
 
 
+def qualified(alias: str, name: str) -> exp.Column:
+    """Return a column of an input, both names quoted."""
+    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
+
+
+def not_null_of(condition: exp.Expr) -> exp.Expr | None:
+    """Return what a condition IS NOT NULL is about; None for any other condition."""
+    test = condition.this if isinstance(condition, exp.Not) else None
+    return test.this if isinstance(test, exp.Is) and isinstance(test.expression, exp.Null) else None
+
+
 def column_of_key(node: exp.Expr, side: Side, alias: str) -> str | None:
     """Return the column of a key that an expression is, as the file writes it; None for a field of a column, too."""
     if not isinstance(node, exp.Column) or len(node.parts) > 2 or node.table.lower() not in ("", alias.lower()):

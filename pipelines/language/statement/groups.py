@@ -16,7 +16,7 @@ from pipelines.language.sql.dialect import as_written, render
 from pipelines.language.sql.objection import Objection
 from pipelines.language.sql.syntax import GROUPING, group_clauses
 from pipelines.language.sql.vocabulary import AGGREGATES, grouping_calls
-from pipelines.language.statement.columns import column_of_key, conjuncts, fields_of
+from pipelines.language.statement.columns import column_of_key, conjuncts, fields_of, not_null_of, qualified
 from pipelines.language.statement.outputs import bad_names, is_star
 from pipelines.language.statement.queries import InputText, grouping, rows_of_groups
 from pipelines.language.statement.statement import Groups, Query, Side
@@ -37,7 +37,7 @@ def over_groups(select: exp.Select) -> exp.Select:
     with_, alias = inner.args.get("with_"), from_.this.alias_or_name
     inner.set("with_", None)
     named = exp.Subquery(this=inner, alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-    columns = [_column(item.alias_or_name, alias) for item in inner.expressions if item.alias_or_name]
+    columns = [qualified(alias, item.alias_or_name) for item in inner.expressions if item.alias_or_name]
     return exp.Select(expressions=columns, from_=exp.From(this=named), with_=with_)
 
 
@@ -146,7 +146,7 @@ class _Reader:
             self._object(f"GROUP BY: `{written}` is an aggregate", "group by columns", one)
             return
         is_plain = not self._side.may_be_absent and not self._text.queries
-        present = {self._plain(part.this.this) for part in filters if _is_not_null(part)}
+        present = {self._plain(value) for part in filters if (value := not_null_of(part)) is not None}
         is_replacing = isinstance(one, exp.Anonymous) and one.name.lower() in REPLACING and bool(one.expressions)
         is_key = is_plain and column_of_key(one, self._side, self._alias) is not None
         if is_key or _is_constant(one.expressions[-1] if is_replacing else one) or self._plain(one) in present:
@@ -233,12 +233,3 @@ def _is_constant(node: exp.Expr) -> bool:
     """Return whether an expression is a constant that is not null."""
     value = node.this if isinstance(node, exp.Neg | exp.Cast) else node
     return isinstance(value, exp.Literal | exp.RawString | exp.Boolean)
-
-
-def _is_not_null(part: exp.Expr) -> bool:
-    is_test = isinstance(part, exp.Not) and isinstance(part.this, exp.Is)
-    return is_test and isinstance(part.this.expression, exp.Null)
-
-
-def _column(name: str, alias: str) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))

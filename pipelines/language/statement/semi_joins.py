@@ -20,9 +20,17 @@ from pipelines.language.names import MATCHES, PREFIX
 from pipelines.language.sql.dialect import as_text, as_written
 from pipelines.language.sql.objection import Objection
 from pipelines.language.sql.syntax import objections_to_query
-from pipelines.language.statement.columns import column_of_key, conjuncts, index_of, is_null_of_nulls
+from pipelines.language.statement.columns import (
+    column_of_key,
+    conjuncts,
+    index_of,
+    is_null_of_nulls,
+    not_null_of,
+    qualified,
+)
 from pipelines.language.statement.definition import How
 from pipelines.language.statement.queries import (
+    TAKEN,
     InputText,
     Known,
     grouping,
@@ -34,7 +42,7 @@ from pipelines.language.statement.queries import (
 from pipelines.language.statement.statement import Clause, Groups, Inputs, Matches, Query, Side
 from pipelines.language.statement.subqueries import KEYED
 
-PARTS = {"expressions", "from_", "where", "distinct", "with_"}
+PARTS = TAKEN | {"distinct"}
 """The clauses that a subquery of EXISTS or IN may have; DISTINCT changes nothing."""
 
 MATCH = f"{PREFIX}match"
@@ -168,7 +176,7 @@ def with_added_inputs(inputs: Inputs, found: Sequence[SemiJoin]) -> Inputs:
     for each in found:
         named = exp.Table(this=exp.to_identifier(each.side.alias, quoted=True))
         pairs = zip(each.on, each.side.key, strict=True)
-        on = [exp.EQ(this=_wrapped(one), expression=_column(each.side.alias, name)) for one, name in pairs]
+        on = [exp.EQ(this=_wrapped(one), expression=qualified(each.side.alias, name)) for one, name in pairs]
         select.append("joins", exp.Join(this=named, side="LEFT", on=exp.and_(*on, copy=False)))
     hows: list[How] = ["left" for _ in found]
     clauses: list[Clause] = ["ON" for _ in found]
@@ -237,7 +245,7 @@ def _of_joins(joins: Sequence[exp.Join], texts: Sequence[InputText], are_several
         if using and are_several:
             continue  # `read_inputs` refuses it
         first = texts[0].alias
-        equal = ((_column(first, name.name), _column(text.alias, name.name)) for name in using)
+        equal = ((qualified(first, name.name), qualified(text.alias, name.name)) for name in using)
         parts = [*conjuncts(on)] if on is not None else [exp.EQ(this=one, expression=other) for one, other in equal]
         bare = next((column for part in parts for column in part.find_all(exp.Column) if not column.table), None)
         if bare is not None:
@@ -415,7 +423,7 @@ class _Reader:
         Args:
             columns: The names of the columns that have the parts over the rows, as these are written.
         """
-        found = exp.Not(this=exp.Is(this=_column(alias, value), expression=exp.Null()))
+        found = exp.Not(this=exp.Is(this=qualified(alias, value), expression=exp.Null()))
         if not rest:
             return found
 
@@ -429,7 +437,7 @@ class _Reader:
         of_rows = [part.transform(of_match) for part in rest if self._has_own(part)]
         if of_rows:
             of_any = exp.Lambda(this=exp.and_(*of_rows, copy=False), expressions=[exp.to_identifier(MATCH)])
-            conditions.append(exp.Anonymous(this="exists", expressions=[_column(alias, MATCHES), of_any]))
+            conditions.append(exp.Anonymous(this="exists", expressions=[qualified(alias, MATCHES), of_any]))
         both = exp.and_(found, *conditions, copy=False)
         return exp.Anonymous(this="coalesce", expressions=[both, exp.false()])
 
@@ -438,8 +446,11 @@ class _Reader:
         if _is_plain_condition(self._node):
             return None
         where = self._select.args.get("where")
-        present = {_subject(part) for part in (conjuncts(where.this) if where else ())}
-        filtered = {_subject(part) for part in compared.filters}
+        conditions = [*conjuncts(where.this)] if where else []
+        present, filtered = (
+            {as_text(value) for part in parts if (value := not_null_of(part)) is not None}
+            for parts in (conditions, compared.filters)
+        )
         if all(
             (self._is_key(outer) or as_text(outer) in present)
             and (self._is_key_of(inner, side, self._text) or as_text(inner) in filtered)
@@ -506,17 +517,6 @@ def _is_plain_condition(node: exp.Expr) -> bool:
     while isinstance(parent, exp.Paren | exp.And | exp.Or):
         parent = parent.parent
     return isinstance(parent, exp.Where)
-
-
-def _subject(part: exp.Expr) -> str:
-    """Return what a condition IS NOT NULL is about, as written; empty for any other condition."""
-    if isinstance(part, exp.Not) and isinstance(part.this, exp.Is) and isinstance(part.this.expression, exp.Null):
-        return as_text(part.this.this)
-    return ""
-
-
-def _column(alias: str, name: str) -> exp.Column:
-    return exp.column(exp.to_identifier(name, quoted=True), table=exp.to_identifier(alias, quoted=True))
 
 
 def _wrapped(node: exp.Expr) -> exp.Expr:
