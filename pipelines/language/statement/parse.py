@@ -16,15 +16,10 @@ from pipelines.language.statement.crossed import is_crossed, with_conditions
 from pipelines.language.statement.definition import How
 from pipelines.language.statement.groups import over_groups, through_groups
 from pipelines.language.statement.kind import infer
+from pipelines.language.statement.matching import is_semi_join
 from pipelines.language.statement.outputs import check_items, is_grouped, is_star, key_of, missing_keys
 from pipelines.language.statement.queries import InputText, inputs_of, refused_queries, through_queries
-from pipelines.language.statement.semi_joins import (
-    is_semi_join,
-    semi_joins,
-    tables_of,
-    with_added_inputs,
-    without_semi_joins,
-)
+from pipelines.language.statement.semi_joins import semi_joins, tables_of, with_added_inputs, without_semi_joins
 from pipelines.language.statement.statement import (
     UPSTREAM,
     Clause,
