@@ -34,6 +34,7 @@ def computed(spark):
     return cache(lambda star, how: compute(spark, star, how, HISTORIES, filled=8))
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("star", "how"), KINDS)
 def test_change_sets_are_what_plain_python_finds(computed, star, how):
     """The change sets add up to the statement over the tables, and hold exactly the rows that differ."""
