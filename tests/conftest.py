@@ -39,9 +39,15 @@ FOR_TINY_DATA = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
+    # Spark writes each plan as a long text for a page that nobody opens, and checks each step of its own optimizer.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.shuffle.partitions": "1",
 }
 """Many plans over few rows: compiling them costs more than running them. Nothing here changes a result."""
+
+OF_HADOOP = ("fs.AbstractFileSystem.file.impl", "hadoop.tmp.dir", "io.file.buffer.size", "io.serializations")
+"""Defaults of Hadoop that are needed. Spark copies, sends and reads all the others, a thousand, for each scan."""
 
 SHORT_LIVED = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
 """The environment of a process with a JVM of its own that lives for a minute: it never gains what C2 costs."""
@@ -54,8 +60,18 @@ FURTHER_CASES = 8
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = local_session({**FOR_TINY_DATA, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))})
+    keep_few_defaults(session)
     yield session
     session.stop()
+
+
+def keep_few_defaults(session: SparkSession) -> None:
+    """Forget the settings of Hadoop that no test needs: its own defaults, but for a few."""
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    kept = {name: hadoop.get(name) for name in OF_HADOOP}
+    hadoop.clear()
+    for name, value in kept.items():
+        hadoop.set(name, value)
 
 
 @pytest.fixture
