@@ -250,7 +250,7 @@ def altered(kind: type[Altered], lake: Lake, table: str, alterations: list[str],
         pipeline.check()
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @cases(
     "is_open, alterations",
     (True, [text for text in TELLING if "DataFeed" in text or "violated" in text]),

@@ -6,7 +6,7 @@ from tests.chaos import chaos, prepare
 from tests.lake import Lake
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.usefixtures("reader")
 def test_whatever_comes_the_results_are_the_joins_and_no_row_was_written_twice(lake: Lake) -> None:
     prepare(lake)

@@ -131,7 +131,7 @@ def test_a_changed_column_is_reconciled_under_auto_and_refused_under_incremental
     right_afterwards(lake, pipeline)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_backfill_that_the_refusal_names_leads_on(tables: Lake) -> None:
     lake, pipeline = tables, tables.pipeline(SQL, refresh="incremental")
     alter(lake, REPLACED)
@@ -142,7 +142,7 @@ def test_the_backfill_that_the_refusal_names_leads_on(tables: Lake) -> None:
     right_afterwards(lake, pipeline)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_column_changed_between_two_commits_with_data_is_reconciled(tables: Lake) -> None:
     lake, pipeline = tables, tables.pipeline(SQL)
     alter(lake, (UPDATE, *REPLACED, "UPDATE {left} SET w = 'back' WHERE k = 2"))

@@ -52,7 +52,7 @@ def test_status_history_and_docs_start_no_spark(loaded: Lake, command: str) -> N
     assert {"status": "result: current", "history": "committed  load", "docs": "index.html"}[command] in done.stdout
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_with_spark_as_the_reader_status_says_the_same(loaded, capsys, monkeypatch):
     told = []
     for reader in ("delta-rs", "spark"):

@@ -172,7 +172,7 @@ cases:
 """
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_cases_go_through_the_product_and_leave_the_lake_of_the_file_alone(
     lake: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:

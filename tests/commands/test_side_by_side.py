@@ -113,7 +113,7 @@ def contents(lake: Lake, after: dict[str, int]) -> list[Any]:
     return [[lake.rows(n) for n in NAMES], [lake.feed(after[n], n) for n in NAMES], sorted(rows, key=repr)]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_results_feeds_and_ledger_are_those_of_joins_one_by_one(
     loaded: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -160,7 +160,7 @@ def test_a_killed_run_is_finished_at_its_own_cut(loaded: Lake, write: str) -> No
     assert lake.rows("top")[-1] == (3, "later", "z")
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_run_that_another_one_overtakes_says_that_it_is_not_complete(loaded: Lake) -> None:
     lake = loaded
     lake.sql("INSERT INTO {left} VALUES (3, 'c')")

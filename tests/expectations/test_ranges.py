@@ -50,6 +50,7 @@ def test_a_range_of_epochs_is_that_of_their_versions(logged: Lake) -> None:
     assert caught.value.found.startswith("result: expect_column_values_to_not_be_null(column: w): 1 of 3 rows")
 
 
+@pytest.mark.deep
 def test_what_somebody_else_wrote_is_found_in_its_version(logged: Lake) -> None:
     """A key that one commit adds twice, and an update that changes nothing."""
     lake, join = logged, Pipeline.load(logged.file)

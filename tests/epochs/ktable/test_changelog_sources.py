@@ -147,7 +147,7 @@ def test_a_tombstone_of_an_absent_key_is_kept_and_changes_nothing(followed: Lake
     assert (20, None, None, None, None, True, 7) in lake.rows(STATE)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_one_of_two_rows_of_equal_order_in_one_commit_is_taken_and_the_other_counted(followed: Lake) -> None:
     lake = followed
     land(lake, "(10, 1, 1, 'u', 7)", "(10, 2, 3, 'u', 7)", "(10, 2, 2, 'u', 7)")
@@ -490,7 +490,7 @@ def _outcome(lake: Lake) -> dict[str, Any]:
     }
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_log_whose_old_rows_are_trimmed_keeps_its_keys_under_ignore_deletes(lake: Lake) -> None:
     """Without it the message says how many keys a backfill deletes; with it a backfill deletes none either."""
     lake.create("orders_raw", COLUMNS, "(1, 1, 10, 'i', 1), (2, 1, 20, 'i', 2), (3, 1, 30, 'd', 3)")

@@ -54,7 +54,7 @@ def test_rows_are_those_of_a_staged_epoch(claim: Callable[[Clicks], None], click
     test_streams.test_a_duplicate_key_of_a_table_stops_the_epoch,
     test_streams.test_bounded_epochs_go_on_until_the_sources_are_reached,
 )
-@pytest.mark.deep
+@pytest.mark.slow
 def test_refusals_and_limits_are_those_of_a_staged_epoch(claim, loaded_clicks):
     claim(loaded_clicks)
 

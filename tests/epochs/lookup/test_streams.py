@@ -185,7 +185,7 @@ def test_null_values_take_no_part(clicks: Clicks) -> None:
     assert [row[0] for row in clicks.found()] == [1, 3, 5]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_stream_that_changes_is_refused_with_version_and_operation(loaded_clicks: Clicks) -> None:
     """OPTIMIZE is no change. `ignore_changes` passes over what was updated or deleted, and counts it."""
     lake, pipeline = loaded_clicks, loaded_clicks.stream()

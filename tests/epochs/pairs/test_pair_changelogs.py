@@ -162,7 +162,7 @@ def without_keys(patch: pytest.MonkeyPatch) -> None:
     (without_ends, "every change of the result has a row in the changelog"),
     (without_keys, "a part of the key is present"),
 )
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_gate_finds_planted_faults(loaded, tmp_path, monkeypatch, fault, told):
     lake = loaded.copy(tmp_path / "lake")
     lake.sql("DELETE FROM {b} WHERE bid = 31", "b")

@@ -235,7 +235,7 @@ def test_a_backfill_reconciles_keys_with_nulls(loaded: Pairs, tmp_path: Path) ->
         only(full(lake).verify(lake.spark, quick=True))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_one_changed_order_of_a_customer_with_many_makes_one_pair(loaded, tmp_path, monkeypatch):
     """Its other orders are not read, unless it may have lost its last one."""
     lake = loaded.copy(tmp_path / "lake")

@@ -140,7 +140,7 @@ def as_if_never_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "net", lambda *given, may_be_absent: net(*given))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_gate_finds_rows_that_were_skipped(filled, tmp_path, monkeypatch):
     lake = filled.copy(tmp_path / "lake")
     lake.sql("INSERT INTO {a} VALUES (90, 'nowhere', 2)", "a")
@@ -187,7 +187,7 @@ def test_changelogs_over_rows_that_may_lack_a_side(spark: SparkSession, tmp_path
     assert lake.sql(absent, "driving__changelog")[0][0]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_another_pipeline_says_what_nulls_in_the_key_of_a_result_mean(lake: Lake) -> None:
     """The result says in its table properties that its rows may lack a side; no such row is skipped in silence."""
     spark = lake.spark

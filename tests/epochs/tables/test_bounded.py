@@ -57,7 +57,7 @@ def test_a_run_takes_the_commits_in_epochs_within_the_bounds(backlog: Lake) -> N
     assert only(bounded(backlog, 3).verify(backlog.spark)).outcome == "done"
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_run_that_is_killed_between_two_epochs_goes_on_from_there(backlog: Lake) -> None:
     with killed("ledger: publishing epoch 3 of result"):
         backlog.pipeline(max_bytes=1).run(backlog.spark)  # an epoch takes one commit of each source all the same

@@ -52,7 +52,7 @@ def clustering(lake: Lake) -> list[str]:
 
 @cases("sql", REFERENCE, INNER, PAIRS, ids=["left", "inner", "many to many"])
 @pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=() if way == "literals" else pytest.mark.slow) for way in WAYS]
+    "way", [pytest.param(way, marks=pytest.mark.deep if way == "literals" else pytest.mark.slow) for way in WAYS]
 )
 def test_the_result_stays_the_join_of_its_sources(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, sql: str, way: str

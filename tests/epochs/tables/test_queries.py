@@ -107,6 +107,7 @@ def test_a_history_of_filtered_tables(loaded: Customers, monkeypatch: pytest.Mon
     assert [report.changed for report in pipeline.backfill(loaded.spark)] == [0] * len(JOINS)
 
 
+@pytest.mark.deep
 def test_feeds_have_the_rows_that_differ_and_unused_columns_cause_no_work(loaded: Customers) -> None:
     """A changed note, and a row outside of the filters, make no commit; WHERE of a statement alone looks at the row."""
     pipeline, before, versions = loaded.joins(JOINS), loaded.meanings(JOINS), loaded.versions()

@@ -209,6 +209,7 @@ def test_refresh_incremental_never_computes_in_full(standard: Lake) -> None:
     assert only(pipeline.backfill(lake.spark)).strategy == "load"
 
 
+@pytest.mark.deep
 def test_refresh_full_writes_only_what_differs(standard: Lake) -> None:
     lake = standard
     pipeline = lake.pipeline(refresh="full")
