@@ -117,27 +117,32 @@ class LookUps:
         self.found.append(Found(place, kept.frame, files=kept.files))
         return kept.frame
 
-    def grouped(self, place: int, keys: DataFrame) -> DataFrame:
-        """Return the rows that an input groups, at the pinned version, which are in one of the groups."""
+    def grouped(
+        self, place: int, types: Sequence[DataType], values: DataFrame, keys: DataFrame
+    ) -> tuple[DataFrame, DataFrame]:
+        """
+        Return rows that an input groups, at the pinned version: those in one of the groups, and maybe others; and the
+        keys (`key`) of those that have one of the keys: a key that several rows have occurs several times.
+
+        Args:
+            types: The types in which the keys of rows are compared.
+            values: The keys of the groups, each once; `keys` has those of the rows.
+        """
         item, table = self._bound.join.inputs[place], self._bound.table(place)
-        rows = rows_of(self._workspace, item.ungrouped, table, table.version)
-        pruned = self._pruned(rows, place, keys)
+        rows, own = rows_of(self._workspace, item.ungrouped, table, table.version), item.ungrouped
+        of_groups, of_rows = self.pruning(values, place), (null_safe_pruning if own.may_be_absent else pruning)(keys)
+        in_group, has_key = of_groups.predicate(item.key), of_rows.predicate(own.key)
+        key = F.expr(key_struct(own.key, types)).alias("key")
+        if self._via_driver and of_groups.exact and of_rows.exact and in_group and has_key:
+            with suppress(TooLarge):  # one scan for both
+                read = to_driver(rows.where(f"({in_group}) OR ({has_key})"))
+                self.found.append(Found(place, read.frame, files=read.files))
+                return read.frame, read.frame.where(has_key).select(key)
+        pruned = rows if in_group is None else rows.where(in_group)
         self.found.append(Found(place, pruned, scans=[pruned]))
-        return self._exactly(pruned, place, keys)
-
-    def keys_of_rows(self, place: int, types: Sequence[DataType], keys: DataFrame) -> DataFrame:
-        """
-        Return the keys (`key`) that rows which an input groups have at the pinned version, out of some keys.
-
-        A key that several rows have occurs several times.
-        """
-        item, table = self._bound.join.inputs[place].ungrouped, self._bound.table(place)
-        known = (null_safe_pruning if item.may_be_absent else pruning)(keys)
-        key, rows = item.key, rows_of(self._workspace, item, table, table.version)
-        predicate = known.predicate(key)
-        pruned = rows if predicate is None else rows.where(predicate)
-        of_keys = self._with_one_of(pruned.alias("source"), key_struct(key, types, "source."), keys, known)
-        return of_keys.select(F.expr(key_struct(key, types)).alias("key"))
+        with_key = (rows if has_key is None else rows.where(has_key)).alias("source")
+        of_keys = self._with_one_of(with_key, key_struct(own.key, types, "source."), keys, of_rows)
+        return self._exactly(pruned, place, values), of_keys.select(key)
 
     def pruning(self, keys: DataFrame, place: int | None) -> Pruning:
         """Return the pruning of keys of an input, or None for keys without nulls; compute it once for each frame."""

@@ -75,8 +75,8 @@ class EpochSources:
         values = self.materialize(f"values_{place}", values.distinct())
         types_of_rows = [field.dataType for field in fields_of(changes, "key")]
         keys = changes.where("new IS NOT NULL").select("key")
-        self.check_later(place, self._lookups.keys_of_rows(place, types_of_rows, keys))
-        held = self._lookups.grouped(place, values)
+        held, with_one_of = self._lookups.grouped(place, types_of_rows, values, keys)
+        self.check_later(place, with_one_of)
         return self.materialize(f"groups_{place}", changed_groups(changes, held, item, grouping, types, types_of_rows))
 
     def changed_keys(self, place: int) -> DataFrame | None:
