@@ -32,6 +32,7 @@ from expectations.gate.rules import (
 from expectations.gate.sources import GateSources
 from expectations.validation import Verdict
 from lakehouse import limits
+from lakehouse.tables.columns import as_columns
 from lakehouse.tables.table import read
 from lakehouse.values.checksums import NEW_HASH, has_checksum, row_hash
 from lakehouse.values.compare import same
@@ -116,7 +117,7 @@ def gate_change_set(
         layout=tuple(layout),
     )
     try:
-        lines = staged.with_rows(staged.lines(), read(spark, result, base_version))
+        lines = staged.with_rows(staged.lines(), as_columns(read(spark, result, base_version), staged.row))
     except ReadsDiffer as differing:
         return Verdict((str(differing),))
     rules = RULES if sources is None else RULES | SOURCE_RULES

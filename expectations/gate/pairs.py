@@ -38,6 +38,7 @@ from expectations.gate.rules import (
 from expectations.gate.sources import GateSources
 from expectations.validation import Verdict
 from lakehouse import limits
+from lakehouse.tables.columns import as_columns
 from lakehouse.tables.table import read
 from lakehouse.values.compare import same, type_sql
 from lakehouse.values.net_changes import all_or_any_null, fields_of
@@ -74,7 +75,8 @@ def gate_pairs(
         is_incremental: Whether the change set holds every change of the rows that it changes; a backfill of a part of
             the result leaves others out.
     """
-    gate, published = _Gate(sources, paired, fields_of(changes, "after")), read(spark, result, base_version)
+    gate = _Gate(sources, paired, fields_of(changes, "after"))
+    published = as_columns(read(spark, result, base_version), gate.row)
     lines = staged_lines(changes, paired.key)
     lines = driver_copy(lines) if rows <= limits.CHANGES_VIA_DRIVER else lines
     try:

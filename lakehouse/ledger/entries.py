@@ -27,6 +27,10 @@ REJECTED_LOAD = "rejected by its gate: "
 """The start of the message of a load that was abandoned because its gate failed; the findings follow."""
 
 
+COLUMNS = "columns"
+"""The count of an epoch that gives its tables other columns: 1."""
+
+
 @dataclass(frozen=True)
 class StreamPosition:
     """
@@ -104,7 +108,8 @@ class Entry:
     @property
     def is_staged(self) -> bool:
         """Whether the stage of the epoch holds anything to write."""
-        return bool(self.stage) and not all(write.is_empty for write in self.writes) and not self.is_in_place
+        writes = self.changes_columns or not all(write.is_empty for write in self.writes)
+        return bool(self.stage) and writes and not self.is_in_place
 
     @property
     def is_in_place(self) -> bool:
@@ -116,6 +121,11 @@ class Entry:
     def overwrites_in_place(self) -> bool:
         """Whether all rows of the result are replaced where they are computed."""
         return any(isinstance(write, OverwriteInPlace) for write in self.writes)
+
+    @property
+    def changes_columns(self) -> bool:
+        """Whether the tables get the columns of the rows that are staged for them."""
+        return bool(self.counts.get(COLUMNS))
 
     def with_versions(self, targets: Sequence[TargetVersions]) -> "Entry":
         """Return the step with other versions of the tables that it writes, in their order."""

@@ -75,17 +75,24 @@ def append(
     fence: Fence,
     *,
     overwrite: bool = False,
+    gives_columns: bool = False,
     unless: Callable[[], bool] = lambda: False,
 ) -> bool:
     """
     Append a frame, by column names, or overwrite all rows by it, exactly once per epoch and slice: Delta skips a write
     that was made before. Return whether the rows were computed; they are not if `unless`, called under the lock of the
     table, returns true.
+
+    Args:
+        gives_columns: Whether an overwrite gives the table the columns of the frame, too. Delta then forgets how the
+            table is clustered, see `creation.cluster_again`.
     """
     writer = frame.write.format("delta").mode("overwrite" if overwrite else "append")
     writer = writer.option("txnAppId", fence.app_id).option("txnVersion", fence.version)
     writer = writer.option("userMetadata", fence.user_metadata)
-    if overwrite:
+    if gives_columns:
+        writer = writer.option("overwriteSchema", "true")
+    elif overwrite:
         # Without a condition on the replaced rows Delta forgets the clustering, and a catalog makes a new table.
         writer = writer.option("replaceWhere", "true")
 

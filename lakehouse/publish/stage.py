@@ -114,6 +114,10 @@ class Stage:
         reader = spark.read if schema is None else spark.read.schema(schema)
         return reader.parquet(f"{self.path}/{part}")
 
+    def schema(self, part: str) -> StructType:
+        """Return the schema of a part that is written, from the footer of a file."""
+        return StructType.fromJson(json.loads(self._footer(self._parquet(part)[0]).metadata[_SCHEMA_IN_FOOTER]))
+
     def rows(self, spark: SparkSession, part: str) -> tuple[DataFrame, bool]:
         """
         Read a part back without a query for its schema, which `put` left in its files, and return whether the driver
@@ -124,7 +128,7 @@ class Stage:
         files = self._parquet(part)
         if not files:
             return self.get(spark, part), False
-        schema = StructType.fromJson(json.loads(self._footer(files[0]).metadata[_SCHEMA_IN_FOOTER]))
+        schema = self.schema(part)
         is_small = sum(file.size for file in files) <= limits.INTERPRETED_BYTES and fits_arrow(schema)
         # A million rows of few different values may be a file of 1 MiB.
         if not is_small or sum(self._footer(file).num_rows for file in files) > limits.ROWS_ON_DRIVER:

@@ -72,6 +72,15 @@ def recluster(engine: Engine, table: Table, cluster_by: Sequence[str]) -> dict[s
     return files
 
 
+def cluster_again(spark: SparkSession, table: Table) -> None:
+    """Cluster a table as its properties say, in a commit of its own, if an overwrite has made Delta forget it."""
+    columns = table.clustered_by or _clustering_columns(table.schema, table.key)
+    detail = spark.sql(f"DESCRIBE DETAIL {table.address.sql}").select("clusteringColumns").collect()[0]
+    if columns and not detail[0]:
+        statement = f"ALTER TABLE {table.address.sql}{_clustering(columns)}"
+        write(f"cluster {table.address.label}", lambda: spark.sql(statement).collect(), table.location)
+
+
 def _clustering_columns(schema: StructType, key: Sequence[str]) -> Sequence[str]:
     """Return the first columns of a key by which Delta clusters; none if it keeps no statistics for them."""
     columns = [name for name in key if isinstance(schema[name].dataType, CLUSTERABLE)][:CLUSTERING_COLUMNS]

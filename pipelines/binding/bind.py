@@ -33,7 +33,7 @@ from pipelines.plan.sharing import is_read_once, is_single_store
 
 
 def resolved(
-    workspace: Workspace, name: str, found: Found | None = None
+    workspace: Workspace, name: str, found: Found | None = None, *, keeps_stars: bool = True
 ) -> tuple[ResolvedQuery, dict[str, Table], str]:
     """
     Pin a join's sources to their newest versions and resolve its statement against the names of their columns.
@@ -43,6 +43,7 @@ def resolved(
 
     Args:
         found: Returns the result and its history in the ledger, if the caller reads both anyway; None: read them here.
+        keeps_stars: Whether `*` stands for the columns of the existing result, not for all columns of its source.
 
     Returns:
         The query, its tables by source, and the fingerprint of its definition.
@@ -55,14 +56,14 @@ def resolved(
     definition = fingerprint(workspace.file, name, workspace.deviations)
     found = found or (lambda: (find(workspace.engine, workspace.table(name)), workspace.ledger.of(name)))
     with ThreadPoolExecutor() as side_by_side:
-        star_columns = side_by_side.submit(result_columns, statement, definition, found)
+        star_columns = side_by_side.submit(result_columns, statement, definition, found) if keeps_stars else None
         inputs = side_by_side.map(lambda source: get_input(workspace, source), statement.sources)
         tables = dict(zip(statement.sources, inputs, strict=True))
     columns = {each: table.schema.fieldNames() for each, table in tables.items()}
-    return bind(statement, columns, star_columns.result()), tables, definition
+    return bind(statement, columns, star_columns.result() if star_columns else None), tables, definition
 
 
-def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> BoundJoin:
+def bind_join(workspace: Workspace, name: str, found: Found | None = None, *, keeps_stars: bool = True) -> BoundJoin:
     """
     Pin a join's sources, resolve its statement as `resolved` does, and determine types and columns of the result.
 
@@ -73,7 +74,7 @@ def bind_join(workspace: Workspace, name: str, found: Found | None = None) -> Bo
         PipelineFileError: A column is unknown, or has a type that cannot be compared.
     """
     file, statement = workspace.file, statement_of(workspace.file, name)
-    join, tables, definition = resolved(workspace, name, found)
+    join, tables, definition = resolved(workspace, name, found, keeps_stars=keeps_stars)
     streams, times = stream_inputs(workspace, statement, tables) if statement.reads_stream else ((), {})
     is_read = any(name in reads(workspace.file, other) for other in workspace.file.joins)
     if join.window is None and not is_read:

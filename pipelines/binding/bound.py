@@ -10,7 +10,6 @@ from lakehouse.errors.errors import Remedy, SourceRecreated
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.tables.identity import commit_identity
 from lakehouse.tables.table import Table, read_rows
-from lakehouse.values.compare import char_type
 from lakehouse.values.groups import grouped
 from lakehouse.values.net_changes import null_key
 from lakehouse.values.recorded import SourceVersions
@@ -101,7 +100,14 @@ class BoundJoin:
         """The remedy if the columns of the result differ from those of the statement."""
         new = ", ".join(f"{source}.{quote(column)}" for source, column in self.join.left_out)
         added = f" (new in the sources: {new})" if new else ""
-        return f"write a SELECT list that returns the existing columns{added}, or {self.rebuild_remedy}"
+        return f"write a SELECT list that returns the existing columns{added}, or {self.evolving_remedy}"
+
+    @property
+    def evolving_remedy(self) -> str:
+        """The remedy that gives the result the columns of the statement: of a stream it has to be loaded again."""
+        if self.streams:
+            return self.rebuild_remedy
+        return f"run `lakejoin backfill --select {self.join.name}`, which gives the result the columns of the statement"
 
     def used(self, source: str) -> tuple[str, ...]:
         """Return the columns of a source that the join uses, the key first."""
@@ -134,7 +140,7 @@ def notes_on(bound: Bound | None) -> tuple[str, ...]:
         columns.setdefault(source, []).append(quote(name))
     return tuple(
         f"{source} gained {', '.join(names)}: `*` still stands for the columns of the result; "
-        f"to include new columns, {bound.rebuild_remedy}"
+        f"to include new columns, {bound.evolving_remedy}"
         for source, names in columns.items()
     )
 
@@ -235,37 +241,3 @@ def result_columns(statement: Statement, definition: str, found: Found) -> tuple
     if table is None or last is None or (last.result.id, last.definition) != (table.id, definition):
         return None
     return tuple(table.schema.fieldNames())
-
-
-def differences(expected: StructType, found: StructType) -> tuple[str, ...]:
-    """Describe each column of a table that is missing, unexpected, or of another type, regardless of their order."""
-    return tuple(_differences(expected, found))
-
-
-def _differences(expected: StructType, found: StructType) -> Iterator[str]:
-    here, there = _by_name(expected), _by_name(found)
-    for name, column in there.items():
-        if name not in here:
-            yield f"unexpected column {_shown(column)}"
-        elif _type(column) != _type(here[name]):
-            yield f"column {_shown(column)} should be {_type(here[name])}"
-    for name, column in here.items():
-        if name not in there:
-            yield f"missing column {_shown(column)}"
-
-
-def listed(schema: StructType) -> str:
-    """Format columns with their types."""
-    return ", ".join(map(_shown, schema))
-
-
-def _by_name(schema: StructType) -> dict[str, StructField]:
-    return {field.name.lower(): field for field in schema}
-
-
-def _type(field: StructField) -> str:
-    return char_type(field) or field.dataType.simpleString()
-
-
-def _shown(field: StructField) -> str:
-    return f"{quote(field.name)} {_type(field)}"

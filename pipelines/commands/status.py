@@ -1,7 +1,8 @@
 """The state of each join: its last epoch, how far it is behind its sources, and how long these stay readable."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -13,6 +14,8 @@ from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.table import CHANGE_FEED, Table, find
 from lakehouse.values.recorded import FILE_RETENTION, retention_seconds
 from lakehouse.values.recorded import SourceVersions as Recorded
+from lakehouse.values.sqltext import quote
+from pipelines.binding.bind import resolved
 from pipelines.binding.input_tables import find_input
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.history import last_gate, refused_since, seconds_between_runs
@@ -162,7 +165,27 @@ def _observe_inputs(
     refresh = "incremental" if is_stream(workspace.file, name) else workspace.file.joins[name].refresh
     with ThreadPoolExecutor() as executor:
         observe = partial(_observe_input, workspace, refresh=refresh, states=states)
-        return tuple(executor.map(observe, names, map(recorded.get, names)))
+        observed = tuple(executor.map(observe, names, map(recorded.get, names)))
+    return tuple(_with_new_columns(workspace, name, observed)) if recorded else observed
+
+
+def _with_new_columns(
+    workspace: Workspace, name: str, observations: Iterable[ObservedSource]
+) -> Iterator[ObservedSource]:
+    """Add the new columns of sources that the next run gives to the result, or because of which it stops."""
+    then, new = workspace.file.joins[name].on_schema_change, dict[str, list[str]]()
+    if then != "ignore":
+        with suppress(LakejoinError):  # a source that does not exist, and a fault of the file, are told elsewhere
+            for source, column in resolved(workspace, name)[0].left_out:
+                new.setdefault(source, []).append(quote(column))
+    for observed in observations:
+        told = f"it gained {', '.join(new.get(observed.name, ()))}"
+        if observed.name not in new or observed.problem:
+            yield observed
+        elif then == "fail":
+            yield replace(observed, problem=f"{told}, and `on_schema_change: fail` stops the join")
+        else:
+            yield replace(observed, changed=f"{told}: the next run gives the result the new columns")
 
 
 def _observe_input(

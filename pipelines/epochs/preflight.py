@@ -13,10 +13,11 @@ from lakehouse.errors.errors import FeedUnavailable, Remedy, SchemaBroken
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.ownership import FENCED, check_target, run_of
 from lakehouse.publish.writes import TargetVersions
+from lakehouse.tables.columns import Evolution, differences, evolution, listed, why_not_overwritten
 from lakehouse.tables.identity import columns_in, commit_identity, target_identity
 from lakehouse.tables.table import CHANGE_FEED, Table, find
 from lakehouse.values.sqltext import Address
-from pipelines.binding.bound import Bound, BoundJoin, differences, listed
+from pipelines.binding.bound import Bound, BoundJoin
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import B
 from pipelines.epochs.since import since
@@ -100,14 +101,14 @@ def target_of(address: Address, table: Table | None) -> TargetVersions:
     return TargetVersions(address, table.id, table.version, commit=target_identity(table, table.version))
 
 
-def used_columns(bound: Bound, result: Table | None) -> dict[str, tuple[str, ...]]:
+def used_columns(bound: Bound, result: Table | None, *, evolves: bool = False) -> dict[str, tuple[str, ...]]:
     """
     Return the columns, by source, whose changes matter to the next epoch.
 
-    None are returned if the result has other columns than the join makes: `check_result` then raises an error with the
-    remedy, which an error about a source's column would hide.
+    None are returned if the result has other columns than the join makes and does not get these: `check_result` then
+    raises an error with the remedy, which an error about a source's column would hide.
     """
-    if result is not None and differences(bound.columns, result.schema):
+    if result is not None and not evolves and differences(bound.columns, result.schema):
         return {}
     return {table.address.label: bound.used(table.address.label) for table in bound.sources}
 
@@ -173,20 +174,35 @@ def _feed_off(table: Table, join: str, *, is_loaded: bool) -> FeedUnavailable:
 
 
 def check_changelog(
-    workspace: Workspace, bound: BoundJoin, changelog: Table, history: JoinHistory, *, backfill: bool
+    workspace: Workspace,
+    bound: BoundJoin,
+    changelog: Table,
+    history: JoinHistory,
+    *,
+    backfill: bool,
+    evolves: bool = False,
 ) -> None:
-    """Check that the changelog is unchanged since the last epoch and has the expected columns."""
+    """Check that the changelog is unchanged since the last epoch and has, unless it evolves, the expected columns."""
     last = history.committed
     recorded = last.changelog if last is not None else None
     if recorded is not None and recorded.version is not None and not backfill:
         check_target(workspace.engine, changelog, recorded, history.run_ids(), bound.join.name)
-    check_columns(bound.join.name, "changelog", changelog_schema(bound.columns), changelog.schema, bound.columns_remedy)
+    if not evolves:
+        columns = changelog_schema(bound.columns)
+        check_columns(bound.join.name, "changelog", columns, changelog.schema, bound.columns_remedy)
 
 
 def check_result(
-    workspace: Workspace, name: str, bound: Bound, result: Table, history: JoinHistory, *, backfill: bool
+    workspace: Workspace,
+    name: str,
+    bound: Bound,
+    result: Table,
+    history: JoinHistory,
+    *,
+    backfill: bool,
+    evolves: bool = False,
 ) -> None:
-    """Check that the result is unchanged since the last epoch and has the columns of the join."""
+    """Check that the result is unchanged since the last epoch and has, unless it evolves, the columns of the join."""
     last = history.committed
     if last is not None and last.result.version is not None and not backfill:
         check_target(workspace.engine, result, last.result, history.run_ids(), name)
@@ -197,7 +213,42 @@ def check_result(
             hint=f"ALTER TABLE {bound.result.sql} SET TBLPROPERTIES ({CHANGE_FEED} = true)",
         )
     refuse_forgetting(name, result.address, result.properties)
-    check_columns(name, "result", bound.columns, result.schema, bound.columns_remedy)
+    if not evolves:
+        check_columns(name, "result", bound.columns, result.schema, bound.columns_remedy)
+
+
+def change_of_columns(
+    bound: BoundJoin, result: Table, changelog: Table | None, *, has_expectations: bool
+) -> Evolution | None:
+    """
+    Return what gives the result and its changelog the columns of the statement; None if only an overwrite does.
+
+    Args:
+        has_expectations: Whether rows of the result are judged in the stage, which an overwrite does without.
+
+    Raises:
+        SchemaBroken: Neither ALTER TABLE nor an overwrite gives the tables of the join their columns.
+    """
+    differ, logged = differences(bound.columns, result.schema), changelog_schema(bound.columns)
+    differ += () if changelog is None else differences(logged, changelog.schema)
+    if not differ:
+        return Evolution()
+    why, change = why_not_overwritten(bound.columns, result, bound.join.key), evolution(bound.columns, result)
+    if changelog is not None and evolution(logged, changelog) is None:
+        change = None
+    if not why and change is None and bound.changelog is not None:
+        why = "the rows that the changelog has already cannot get other columns"
+    if not why and change is None and has_expectations:
+        why = "the result has to be overwritten, and the `expectations` of the join judge staged rows"
+    if why:
+        raise SchemaBroken(
+            bound.join.name,
+            f"the columns of the result cannot become those of the statement: {why}",
+            expected=listed(bound.columns),
+            found="; ".join(differ),
+            hint=bound.rebuild_remedy,
+        )
+    return change
 
 
 def check_columns(join: str, which: str, columns: StructType, found: StructType, hint: str) -> None:
@@ -216,6 +267,13 @@ def check_columns(join: str, which: str, columns: StructType, found: StructType,
             found="; ".join(differ),
             hint=hint,
         )
+
+
+def check_earlier_columns(bound: BoundJoin, result: Table) -> None:
+    """Check that the join still makes each column of its result, beside new ones; raise SchemaBroken if not."""
+    earlier = {name.lower() for name in result.schema.fieldNames()}
+    kept = StructType([field for field in bound.columns if field.name.lower() in earlier])
+    check_columns(bound.join.name, "result", kept, result.schema, bound.columns_remedy)
 
 
 def seen_changes(bound: BoundJoin, result: Table | None, history: JoinHistory) -> Redefined | None:

@@ -18,7 +18,7 @@ from lakehouse.errors.errors import (
     SchemaBroken,
     SourceRecreated,
 )
-from lakehouse.ledger.entries import JoinHistory
+from lakehouse.ledger.entries import Entry, JoinHistory
 from lakehouse.publish.writes import RESULT_PART, OverwriteInPlace, TargetVersions, Write
 from lakehouse.values.recorded import SourceVersions
 from pipelines.plan.cost import CHEAPER_IN_FULL, Choice
@@ -42,11 +42,19 @@ RECONCILE_KTABLE = (
     "and the joins that read it"
 )
 
-CHANGES, REFRESH_FULL = "changes", "refresh-full"
-"""The codes of the reasons of an epoch from the feeds, and of one in full because the file asks for it."""
+CHANGES, REFRESH_FULL, NEW_COLUMNS = "changes", "refresh-full", "new-columns"
+"""
+The codes of the reasons of an epoch from the feeds, of one in full because the file asks for it, and of one in full
+because the result gets new columns of its sources.
+"""
 
 NOT_EXACT = "; overwrites the result, so that the change feed of this epoch is not exact"
 """The end of the reason of an epoch that overwrites its result."""
+
+OTHER_COLUMNS = (
+    "; overwrites the result, because columns change: its feed shows all rows, and no reader reads across it"
+)
+"""The end of the reason of an epoch that overwrites its result because columns go or get other types."""
 
 UNKNOWN_COST = Choice()
 
@@ -144,6 +152,7 @@ def plan_epoch(
     changelog: Write | None = None,
     backfill: bool = False,
     redefined: Redefined | None = None,
+    new_columns: str = "",
     cost: Choice = UNKNOWN_COST,
 ) -> EpochPlan:
     """
@@ -156,6 +165,7 @@ def plan_epoch(
         changelog: How epochs change its changelog; None if the join keeps none.
         backfill: Whether the user requested a reconciliation. It overrides the checks against the last epoch.
         redefined: The changes of the definition; None if they were not examined.
+        new_columns: The columns of sources that the result gets because `*` stands for them; empty for none.
         cost: What the ways to compute it are estimated to take; `refresh: auto` may take the cheaper.
 
     Raises:
@@ -184,15 +194,14 @@ def plan_epoch(
         _check_changelog(join, last.changelog, changelog.target)
     check_is_still(join, "the result table", _id_of(result.target), last.result.id, Remedy("{reconcile}", join))
     check_definition(join, definition, last.definition, Remedy("{redefine}", join), redefined)
-    recorded = {versions.name: versions for versions in last.sources}
     in_full = cost.in_full if changelog is None and refresh == "auto" else ""
-    plan = replace(_plan_next(join, refresh, history, recorded, sources, in_full), checksum=last.checksum)
+    plan = replace(_plan_next(join, refresh, history, last, sources, in_full, new_columns), checksum=last.checksum)
     return _writing(_with_estimates(plan, cost), changelog, result)
 
 
-def overwriting(plan: EpochPlan) -> EpochPlan:
+def overwriting(plan: EpochPlan, why: str = NOT_EXACT) -> EpochPlan:
     """Return a plan in full that overwrites its result instead of merging what differs: its feed is not exact."""
-    reason = f"{plan.reason}{NOT_EXACT}"
+    reason = f"{plan.reason}{why}"
     writes = (OverwriteInPlace(plan.result, RESULT_PART),)
     return replace(plan, strategy="overwrite", reason=reason, writes=writes)
 
@@ -232,10 +241,12 @@ def _plan_next(
     join: str,
     refresh: Refresh,
     history: JoinHistory,
-    recorded: Mapping[str, SourceVersions],
+    last: Entry,
     sources: Sequence[SourceFacts],
     in_full: str,
+    new_columns: str,
 ) -> EpochPlan:
+    recorded = {versions.name: versions for versions in last.sources}
     recreated = [*_recreated(join, refresh, recorded, sources)]
     ranges = tuple(
         _whole(source) if source.name in recreated else _range_after(recorded[source.name], source)
@@ -244,6 +255,8 @@ def _plan_next(
     if recreated:
         reason = f"source-recreated: {', '.join(recreated)} was created again, or restored from a copy"
         return _plan(join, history, "reconcile", reason, ranges)
+    if new_columns:
+        return _plan(join, history, "reconcile", f"{NEW_COLUMNS}: {new_columns}", map(_whole, sources))
     if not any(source.changed or source.gap or source.has_news for source in sources):
         return _plan(join, history, "nothing", NO_CHANGES, ranges)
     if refresh == "incremental":

@@ -202,6 +202,7 @@ class EpochPlan:
         properties: Table properties that the result gets before its rows, because it lacks them.
         estimates: What the ways to compute an epoch of a join of tables are estimated to take, by strategy.
         more: Whether the sources have further commits, which the run takes in epochs after this one.
+        changes_columns: Whether the result gets other columns, so that the epoch is written in one piece.
     """
 
     join: str
@@ -217,6 +218,7 @@ class EpochPlan:
     properties: Mapping[str, str] = field(default_factory=dict)
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     more: bool = False
+    changes_columns: bool = False
 
     @property
     def result(self) -> TargetVersions:

@@ -93,7 +93,8 @@ class JoinReport(Facts):
             message = self.error.message.removeprefix(f"{self.join}: ")
             return "\n".join([f"{self.join}: FAILED  {message}", *(f"  {line}" for line in self.details)])
         lines = [f"{self.join}: {self._headline()}"]
-        if self.strategy in ("reconcile", "overwrite") and not self.reason.startswith("backfill"):
+        is_asked_for = self.reason.startswith("backfill") and "; " not in self.reason
+        if self.strategy in ("reconcile", "overwrite") and not is_asked_for:
             lines.append(f"  {self.reason}")
         if BUFFERED in self.counts:
             lines += list(self._buffered())

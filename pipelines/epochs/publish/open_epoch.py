@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType
 
 from lakehouse.errors.conditions import first_line, is_about_a_row, is_missing, is_of_spark, refusal
 from lakehouse.errors.errors import (
@@ -18,10 +19,13 @@ from lakehouse.errors.errors import (
 )
 from lakehouse.ledger.entries import ABANDONED, BROKEN, Entry
 from lakehouse.publish.merge import Fence
-from lakehouse.publish.ownership import check_history, check_owner
-from lakehouse.publish.writes import TargetVersions
+from lakehouse.publish.ownership import check_history, check_owner, run_of
+from lakehouse.publish.stage import Stage
+from lakehouse.publish.writes import Merge, TargetVersions, Write
+from lakehouse.tables.columns import differences, evolution, evolve
 from lakehouse.tables.creation import drop
-from lakehouse.tables.table import CHANGE_FEED, Table, find, get
+from lakehouse.tables.delta_log import Commit
+from lakehouse.tables.table import CHANGE_FEED, Table, find, get, refresh
 from pipelines.binding.workspace import Workspace
 
 T = TypeVar("T")
@@ -73,6 +77,11 @@ def is_open(workspace: Workspace, entry: Entry) -> bool:
     """Return whether the epoch is still open in the ledger, under the same run id."""
     current = workspace.ledger.of(entry.join).open
     return current is not None and current.epoch == entry.epoch and current.run_id == entry.run_id
+
+
+def is_closed(workspace: Workspace, entry: Entry) -> bool:
+    """Return whether another run has finished or abandoned the epoch."""
+    return not is_open(workspace, entry)
 
 
 def is_still(workspace: Workspace, target: TargetVersions, join: str, *, feed: bool = True) -> Table:
@@ -146,3 +155,32 @@ def _drop(workspace: Workspace, entry: Entry) -> None:
             hint=f"move it away, or run `lakejoin backfill --select {entry.join}` to adopt it",
         )
     drop(workspace.engine, address)
+
+
+def with_columns(workspace: Workspace, entry: Entry, write: Write, stage: Stage) -> int:
+    """
+    Change the columns of a table to those of the rows staged for it; return its version afterwards.
+
+    Raises:
+        ForeignWriter: A foreign write changed the table.
+        AnotherRun: Another run finished the epoch meanwhile.
+    """
+    engine, target = workspace.engine, write.target
+
+    def changed() -> list[Commit]:
+        table = is_still(workspace, target, entry.join)
+        commits = check_owner(engine, table, target.base_version, {entry.run_id}, entry.join)
+        staged = stage.schema(write.part)
+        columns = staged["after"].dataType if isinstance(write, Merge) else staged
+        assert isinstance(columns, StructType)
+        if not differences(columns, table.schema):
+            return commits
+        if not is_open(workspace, entry):
+            raise another_run(entry)
+        change = evolution(columns, table)
+        assert change is not None, "columns that ALTER TABLE cannot give are planned as an overwrite"
+        evolve(workspace.spark, target.address, change, fence_of(workspace, entry).user_metadata)
+        return check_owner(engine, refresh(engine, table), target.base_version, {entry.run_id}, entry.join)
+
+    own = (commit.version for commit in run_write(workspace, entry, target, changed) if run_of(commit) == entry.run_id)
+    return max(own, default=target.base_version)

@@ -31,6 +31,7 @@ from lakehouse.publish.writes import (
     with_rows,
 )
 from lakehouse.session.session import settings, small_query_settings
+from lakehouse.tables.creation import cluster_again
 from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.identity import identity_at
 from lakehouse.tables.table import Table, get, read, refresh
@@ -40,7 +41,16 @@ from pipelines.binding.bound import BoundJoin
 from pipelines.binding.sources import BoundKTable
 from pipelines.binding.workspace import Workspace
 from pipelines.epochs.epoch import Epoch
-from pipelines.epochs.publish.open_epoch import another_run, broken, fence_of, is_open, is_still, run_write
+from pipelines.epochs.publish.open_epoch import (
+    another_run,
+    broken,
+    fence_of,
+    is_closed,
+    is_open,
+    is_still,
+    run_write,
+    with_columns,
+)
 from pipelines.plan.values import Computed
 from pipelines.report.progress import Stopwatch
 
@@ -101,6 +111,8 @@ def _judged(workspace: Workspace, entry: Entry, watch: Stopwatch, written: Defer
     spark, target = workspace.spark, entry.result
     table = get(workspace.engine, target.address)
     assert target.version is not None
+    if entry.changes_columns:
+        cluster_again(spark, table)
     with watch.step("gate"):
         nulls = table.says_nullable_key
         verdict = gate_keys(spark, target.address, target.version, table.key, may_be_absent=nulls)
@@ -129,10 +141,12 @@ def write_staged(
     _check_result(workspace, entry)
     targets = []
     for write in entry.writes:
-        version = write.target.base_version
+        version, staged = write.target.base_version, stage or workspace.stage_at(entry.stage)
+        if entry.changes_columns and not entry.is_in_place:
+            version = with_columns(workspace, entry, write, staged)
         if not write.is_empty:
             with watch.step(_step(write)):
-                version = _write(workspace, entry, write, stage or workspace.stage_at(entry.stage))
+                version = _write(workspace, entry, write, staged)
         targets.append(replace(write.target, version=version))
     return tuple(targets)
 
@@ -234,7 +248,9 @@ def append_rows(
         is_beaten, attempts = False, attempts - 1
         try:
             # A run that wakes up late must not append the rows of an epoch that another run has closed.
-            append(rows(), target.address, fence, overwrite=overwrite, unless=lambda: not is_open(workspace, entry))
+            frame, closed = rows(), partial(is_closed, workspace, entry)
+            gives = overwrite and entry.changes_columns
+            append(frame, target.address, fence, overwrite=overwrite, gives_columns=gives, unless=closed)
         except Exception as error:
             if not is_conflict(error):
                 raise

@@ -6,12 +6,12 @@ from typing import ClassVar
 from expectations.suites import KeyOfResult, Suite, of_table
 from lakehouse import limits
 from lakehouse.errors.errors import CannotContinue, FeedUnavailable, LakejoinError, PastRowFailed, SchemaBroken
-from lakehouse.ledger.entries import Entry
+from lakehouse.ledger.entries import COLUMNS, Entry
 from lakehouse.publish.merge import OPERATIONS
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import CHANGELOG_PART, Append, TargetVersions, Write, written
 from lakehouse.tables.creation import create, set_properties
-from lakehouse.tables.table import get
+from lakehouse.tables.table import get, read
 from lakehouse.values.recorded import Checksum, Slice
 from pipelines.binding.bind import bind_join
 from pipelines.binding.bound import BoundJoin, at_recorded
@@ -66,7 +66,7 @@ class ViewKind(Kind[BoundJoin]):
                 f"`--{asked.remedy}` is for joins with a stream",
                 hint=f"run `lakejoin backfill --select {self.name}`: it reconciles the result with its sources",
             )
-        prepared = prepare(self.workspace, self.name, backfill=asked is not None)
+        prepared = prepare(self.workspace, self.name, backfill=asked is not None, evolves=request.is_whole)
         if isinstance(prepared.plan.route, Resume):
             return prepared
         if asked is not None and asked.where is not None:
@@ -75,7 +75,15 @@ class ViewKind(Kind[BoundJoin]):
         if plan.result.is_new:
             writes = tuple(Append(write.target, write.part) for write in plan.writes)
             return replace(prepared, plan=replace(plan, route=InPlace(), writes=writes))
-        return prepared if asked is None else replace(prepared, plan=replace(plan, route=_route(prepared.epoch, asked)))
+        if asked is not None and asked.slices > 1 and plan.changes_columns:
+            raise LakejoinError(
+                self.name,
+                "`--slices` with columns of the result that change: they get their values in one commit",
+                hint=f"run `lakejoin backfill --select {self.name}` without it",
+            )
+        if asked is None or plan.changes_columns:
+            return prepared
+        return replace(prepared, plan=replace(plan, route=_route(prepared.epoch, asked)))
 
     def prepare_around(self, epoch: Epoch[BoundJoin], request: Request, error: CannotContinue) -> Prepared[BoundJoin]:
         """See `Kind.prepare_around`; an epoch whose feeds cannot be read is computed in full."""
@@ -135,14 +143,21 @@ class ViewKind(Kind[BoundJoin]):
         if epoch.plan.strategy == "incremental":
             return compute_changes(self.workspace, epoch, stage, self.shape)
         if epoch.plan.strategy == "overwrite":
-            return compute_overwrite(self.workspace, epoch, stage)
-        return compute_reconciliation(self.workspace, epoch, stage, self.shape, subset_of(self.workspace, epoch))
+            found = compute_overwrite(self.workspace, epoch, stage)
+        else:
+            subset = subset_of(self.workspace, epoch)
+            found = compute_reconciliation(self.workspace, epoch, stage, self.shape, subset)
+        return replace(found, counts={**found.counts, COLUMNS: 1}) if epoch.plan.changes_columns else found
 
     def count(self, epoch: Epoch[BoundJoin], stage: Stage) -> dict[str, int]:
-        """See `Kind.count`; a load stages nothing."""
-        if not isinstance(epoch.plan.route, InPlace):
+        """See `Kind.count`; a load stages nothing, and neither does an overwrite."""
+        overwrites = epoch.plan.strategy == "overwrite"
+        if not isinstance(epoch.plan.route, InPlace) and not overwrites:
             return super().count(epoch, stage)
         counts = {"null_keys": check_sources(self.workspace, epoch.bound), **dict.fromkeys(OPERATIONS.values(), 0)}
+        if overwrites:
+            target = epoch.plan.result
+            counts["deleted"] = read(self.workspace.spark, target.address, target.base_version).count()
         return {**counts, "inserted": expected_rows(self.workspace, epoch.bound).count()}
 
     def load(self, epoch: Epoch[BoundJoin], watch: Stopwatch) -> Entry:

@@ -14,6 +14,7 @@ from lakehouse.errors.errors import CannotContinue, DuplicateKey
 from lakehouse.publish.merge import STAGED_COUNTS
 from lakehouse.publish.stage import Stage
 from lakehouse.publish.writes import TargetVersions
+from lakehouse.tables.columns import as_columns
 from lakehouse.tables.table import Table, has_no_null, read, read_rows
 from lakehouse.values.checksums import NEW_HASH, Compared, checksum_of, compare_checksums, has_checksum, row_hash
 from lakehouse.values.compare import is_collated
@@ -26,7 +27,7 @@ from pipelines.epochs.epoch import Epoch
 from pipelines.epochs.sources.duplicate_keys import EXAMPLES, Duplicate, duplicates_in_table, listed, refuse_keys
 from pipelines.epochs.views.compute import computed, in_order, put_changes
 from pipelines.epochs.views.shape import Shape
-from pipelines.joins.changelog import missing_rows
+from pipelines.joins.changelog import changelog_schema, missing_rows
 from pipelines.joins.difference import Subset, differing
 from pipelines.joins.meaning import hashed_meaning, hashed_rows, meaning
 from pipelines.language import Input
@@ -93,7 +94,7 @@ def compute_differences(
     expected = expected_rows(workspace, bound)
     held = read(workspace.spark, bound.result, plan.result.base_version)
     names = bound.columns.fieldNames()
-    old = held.select(*(F.col(quote(field.name)).cast(field.dataType).alias(field.name) for field in bound.columns))
+    old = as_columns(held, bound.columns)
     rest = _without_equal_parts(workspace, bound, old, expected.select(*map(quote, names)), subset)
     changes = differing(rest.old, rest.new, bound.join.key, subset)
     before = rest.before
@@ -112,6 +113,7 @@ def compute_differences(
         )
     if plan.changelog is not None and not plan.changelog.is_new:  # a dry run does not create it
         logged = changelog_before(workspace, plan.changelog, plan.join, plan.epoch + is_begun)
+        logged = as_columns(logged, changelog_schema(bound.columns))
         rows = missing_rows(logged, expected, bound.join.key, bound.columns, plan.epoch, subset)
         found |= stage.put("changelog", rows, {"changelog": "count(1)"})
     return computed(plan, found, before)

@@ -35,6 +35,7 @@ from pipelines.language.file.options import (
     Name,
     OnFailedGate,
     OnRecreatedSource,
+    OnSchemaChange,
     Optimizations,
     Refresh,
     Rule,
@@ -165,6 +166,11 @@ class Join(Block):
     """
     For a join of tables: what the change feed of the result holds. `exact`: only rows that differ. `any`: an epoch that
     is computed in full overwrites the result, so that its feed also holds rows that do not differ.
+    """
+    on_schema_change: Annotated[OnSchemaChange, Choice] = "ignore"
+    """
+    For a join of tables: what a run does if a source that `*` stands for has a new column. `ignore`: `*` stands for the
+    columns of the result. `append`: the result gets the column, filled for all rows. `fail`: the join stops.
     """
     cluster_by: Annotated[tuple[StrictStr, ...], BeforeValidator(cluster_columns), WithJsonSchema(CLUSTER_SCHEMA)] = ()
     """

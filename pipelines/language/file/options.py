@@ -39,6 +39,7 @@ Semantics = Literal["strict", "kafka", "kafka-0.10.2", "kafka-0.10.0"]
 Refresh = Literal["auto", "incremental", "full"]
 Feed = Literal["exact", "any"]
 KeyColumns = Literal["select", "append"]
+OnSchemaChange = Literal["ignore", "append", "fail"]
 OnFailedGate = Literal["fail", "warn"]
 OnRecreatedSource = Literal["fail", "reconcile"]
 

@@ -294,6 +294,21 @@ def _unlike_any_feed(statement: Statement, join: Join) -> Iterator[tuple[str, Mi
         yield "feed", Misfit(problem, "leave one of them out")
 
 
+def _unlike_schema_change(statement: Statement, join: Join) -> Iterator[tuple[str, Misfit]]:
+    """Yield the objections to what a run does with new columns of its sources."""
+    option = f"`on_schema_change: {join.on_schema_change}`"
+    if join.on_schema_change == "ignore":
+        return
+    if statement.reads_stream:
+        problem = f"{option} is for joins of tables: the rows that a join with a stream has appended stay as they are"
+        yield "on_schema_change", Misfit(problem, "leave it out")
+    elif not any(map(is_star, statement.select)):
+        yield "on_schema_change", Misfit(f"{option}, but the SELECT list has no `*`", "leave it out, or write `*`")
+    elif join.on_schema_change == "append" and join.refresh == "incremental":
+        problem = f"{option} computes the join in full where a column is new, but `refresh: incremental` forbids it"
+        yield "on_schema_change", Misfit(problem, "leave one of them out")
+
+
 def _unlike_readers(
     reads: Mapping[str, Collection[str]], joins: Mapping[str, Any], document: Document
 ) -> Iterator[Fault]:
@@ -340,6 +355,7 @@ def stream_misfits(statement: Statement, join: Join, sources: Sources) -> Iterat
         yield "max_buffered_rows", Misfit(problem, "leave it out: this join buffers no rows")
     if join.feed == "any":
         yield from _unlike_any_feed(statement, join)
+    yield from _unlike_schema_change(statement, join)
     if join.key_columns == "append" and statement.reads_stream:
         yield "key_columns", Misfit("the result of a join with a stream is a stream, which has no key", "leave it out")
     if join.cluster_by and statement.reads_stream:
