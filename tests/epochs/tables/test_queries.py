@@ -80,7 +80,7 @@ def commit(lake: Customers, *statements: str) -> None:
         lake.sql(statement, "customers", "orders")
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @cases("few", pytest.param(True, id="through the driver"), pytest.param(False, id="through the stage"))
 def test_a_history_of_filtered_tables(loaded: Customers, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """Each result is its statement over the tables, its feed the difference; so it is after a killed run."""
