@@ -12,7 +12,7 @@ from lakehouse.session.session import settings
 from lakehouse.session.writing import write
 from lakehouse.tables.creation import column_mapping
 from lakehouse.tables.table import KEY, Table
-from lakehouse.values.compare import char_type, names_in, type_sql
+from lakehouse.values.compare import char_type, contains, names_in, type_sql
 from lakehouse.values.sqltext import Address, quote
 
 _WHOLE_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
@@ -105,16 +105,17 @@ def why_not_overwritten(expected: T.StructType, table: Table, key: Sequence[str]
         pair = [columns.get(name.lower()) for columns in (here, there)]
         if None in pair or len({_type(column) for column in pair if column is not None}) > 1:
             return f"{quote(name)} is of the key or the layout of the table"
-    if column_mapping(names_in(expected)) and not _is_mapped(table):
-        return "the name of a column needs column mapping"
     return ""
+
+
+def lacks_mapping(expected: T.StructType, table: Table) -> bool:
+    """Return whether the name of an expected column needs column mapping, which a table does not have."""
+    return bool(column_mapping(names_in(expected))) and not _is_mapped(table)
 
 
 def evolve(spark: SparkSession, address: Address, change: Evolution, user_metadata: str) -> None:
     """Change the columns of a table, in commits with the metadata of an epoch; new columns are null in all rows."""
-    changes, fields = [], (*(field for field, _ in change.added), *change.widened)
-    if any(isinstance(field.dataType, T.TimestampNTZType) for field in fields):  # ALTER TABLE does not turn it on
-        changes.append("SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
+    changes = _features([*(field for field, _ in change.added), *change.widened])
     if change.added:
         columns = (
             f"{quote(field.name)} {type_sql(field.dataType)} {'FIRST' if after is None else f'AFTER {quote(after)}'}"
@@ -124,6 +125,21 @@ def evolve(spark: SparkSession, address: Address, change: Evolution, user_metada
     changes += [f"ALTER COLUMN {quote(field.name)} TYPE {type_sql(field.dataType)}" for field in change.widened]
     if change.dropped:
         changes.append(f"DROP COLUMNS ({', '.join(map(quote, change.dropped))})")
+    _alter(spark, address, changes, user_metadata)
+
+
+def allow_types(spark: SparkSession, address: Address, columns: T.StructType, user_metadata: str) -> None:
+    """Turn on what the types of columns need that an overwrite gives a table, with the metadata of an epoch."""
+    _alter(spark, address, _features(columns.fields), user_metadata)
+
+
+def _features(fields: Sequence[T.StructField]) -> list[str]:
+    """Return what turns on the features of a table that types need: writes and ALTER TABLE do not do it themselves."""
+    has_local_times = any(contains(field.dataType, T.TimestampNTZType) for field in fields)
+    return ["SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"] if has_local_times else []
+
+
+def _alter(spark: SparkSession, address: Address, changes: Sequence[str], user_metadata: str) -> None:
     with settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": user_metadata}):
         for each in changes:
             altered = partial(spark.sql, f"ALTER TABLE {address.sql} {each}")

@@ -1,6 +1,6 @@
 """The state of each join: its last epoch, how far it is behind its sources, and how long these stay readable."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -170,12 +170,12 @@ def _observe_inputs(
 
 
 def _with_new_columns(
-    workspace: Workspace, name: str, observations: Iterable[ObservedSource]
+    workspace: Workspace, name: str, observations: Sequence[ObservedSource]
 ) -> Iterator[ObservedSource]:
     """Add the new columns of sources that the next run gives to the result, or because of which it stops."""
     then, new = workspace.file.joins[name].on_schema_change, dict[str, list[str]]()
-    if then != "ignore":
-        with suppress(LakejoinError):  # a source that does not exist, and a fault of the file, are told elsewhere
+    if then != "ignore" and not any(observed.problem for observed in observations):
+        with suppress(LakejoinError):  # a fault of the file is told elsewhere
             for source, column in resolved(workspace, name)[0].left_out:
                 new.setdefault(source, []).append(quote(column))
     for observed in observations:

@@ -13,7 +13,7 @@ from lakehouse.errors.errors import FeedUnavailable, Remedy, SchemaBroken
 from lakehouse.ledger.entries import JoinHistory
 from lakehouse.publish.ownership import FENCED, check_target, run_of
 from lakehouse.publish.writes import TargetVersions
-from lakehouse.tables.columns import Evolution, differences, evolution, listed, why_not_overwritten
+from lakehouse.tables.columns import Evolution, differences, evolution, lacks_mapping, listed, why_not_overwritten
 from lakehouse.tables.identity import columns_in, commit_identity, target_identity
 from lakehouse.tables.table import CHANGE_FEED, Table, find
 from lakehouse.values.sqltext import Address
@@ -229,13 +229,17 @@ def change_of_columns(
     Raises:
         SchemaBroken: Neither ALTER TABLE nor an overwrite gives the tables of the join their columns.
     """
-    differ, logged = differences(bound.columns, result.schema), changelog_schema(bound.columns)
-    differ += () if changelog is None else differences(logged, changelog.schema)
+    tables = [(result, bound.columns)]
+    if changelog is not None:
+        tables.append((changelog, changelog_schema(bound.columns)))
+    differ = [column for table, columns in tables for column in differences(columns, table.schema)]
     if not differ:
         return Evolution()
-    why, change = why_not_overwritten(bound.columns, result, bound.join.key), evolution(bound.columns, result)
-    if changelog is not None and evolution(logged, changelog) is None:
-        change = None
+    why = why_not_overwritten(bound.columns, result, bound.join.key)
+    if not why and any(lacks_mapping(columns, table) for table, columns in tables):
+        why = "the name of a column needs column mapping"
+    changes = [evolution(columns, table) for table, columns in tables]
+    change = None if None in changes else next(filter(None, changes))
     if not why and change is None and bound.changelog is not None:
         why = "the rows that the changelog has already cannot get other columns"
     if not why and change is None and has_expectations:

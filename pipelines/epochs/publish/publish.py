@@ -31,6 +31,7 @@ from lakehouse.publish.writes import (
     with_rows,
 )
 from lakehouse.session.session import settings, small_query_settings
+from lakehouse.tables.columns import allow_types
 from lakehouse.tables.creation import cluster_again
 from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.identity import identity_at
@@ -112,7 +113,7 @@ def _judged(workspace: Workspace, entry: Entry, watch: Stopwatch, written: Defer
     table = get(workspace.engine, target.address)
     assert target.version is not None
     if entry.changes_columns:
-        cluster_again(spark, table)
+        run_write(workspace, entry, target, partial(cluster_again, spark, table))
     with watch.step("gate"):
         nulls = table.says_nullable_key
         verdict = gate_keys(spark, target.address, target.version, table.key, may_be_absent=nulls)
@@ -250,6 +251,8 @@ def append_rows(
             # A run that wakes up late must not append the rows of an epoch that another run has closed.
             frame, closed = rows(), partial(is_closed, workspace, entry)
             gives = overwrite and entry.changes_columns
+            if gives:
+                allow_types(workspace.spark, target.address, frame.schema, fence.user_metadata)
             append(frame, target.address, fence, overwrite=overwrite, gives_columns=gives, unless=closed)
         except Exception as error:
             if not is_conflict(error):

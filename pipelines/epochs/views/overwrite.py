@@ -2,6 +2,7 @@
 
 from lakehouse.publish.stage import Deferred, Stage
 from lakehouse.publish.writes import RESULT_PART
+from lakehouse.tables.table import read
 from lakehouse.values.checksums import whole_facts
 from pipelines.binding.bound import BoundJoin
 from pipelines.binding.workspace import Workspace
@@ -27,6 +28,8 @@ def compute_overwrite(workspace: Workspace, epoch: Epoch[BoundJoin], stage: Stag
     counts = {"null_keys": check_sources(workspace, bound)}
     if plan.checksum is not None:
         counts["deleted"] = plan.checksum.rows
+    elif plan.changes_columns:  # as a dry run counts them
+        counts["deleted"] = read(workspace.spark, bound.result, plan.result.base_version).count()
     facts = whole_facts(list(bound.columns))
     stage.deferred[RESULT_PART] = Deferred(expected_rows(workspace, bound), facts, {})
     return Computed(counts, plan.writes)

@@ -305,3 +305,15 @@ def test_so_it_is_in_a_catalog(orders: Orders, tmp_path: Path) -> None:
                 assert after[kept] == before[kept]
     finally:
         orders.spark.sql("DROP DATABASE evolving CASCADE")
+
+
+@pytest.mark.slow
+def test_a_changelog_that_missed_a_new_column_gets_it(orders: Orders) -> None:
+    """It was left out of the file while the result got the column."""
+    more = steps(PARENT, "o.oid")[0].replace("1 AS more", "array(TIMESTAMP_NTZ'2026-01-01 00:00:00') AS more")
+    for sql, changelog in ((PARENT, True), (more, False), (more, True)):
+        pipeline = orders.pipeline(sql, orders.sources, "j", changelog=changelog)
+        only(pipeline.backfill(orders.spark))
+    orders.then("UPDATE {customers} SET name = 'Anna' WHERE cid = 1")
+    only(pipeline.run(orders.spark))
+    assert "the changelog agrees" in only(pipeline.verify(orders.spark)).text()
