@@ -133,7 +133,7 @@ def test_the_changes_of_an_epoch_are_those_of_the_feed_with_their_causes(
         assert raised.value.exit_code == 2
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_of_a_changelog_source_they_are_those_of_its_ktable(recorded: Recorded) -> None:
     """Rows that a tombstone hides are none."""
     lake: Lake = recorded(land_twice, run)

@@ -56,7 +56,7 @@ def _judged(content: dict[str, Any], frame: Any) -> Any:
     return batch.validate(gx.ExpectationSuite(**content))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_pages_say_what_was_found_and_refer_to_nothing_elsewhere(logged, capsys):
     """One for each table, with the sentences of our own expectations; what is in the data is text."""
     site = logged.folder / "site"

@@ -66,7 +66,7 @@ def test_a_run_that_is_killed_between_two_epochs_goes_on_from_there(backlog: Lak
     assert backlog.rows() == joined(backlog, {"left": 8, "right": 8})
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_exact_changelog_is_the_same_in_any_epochs(lake: Lake) -> None:
     """And a join of the result, which keeps none, may be cut anywhere: also between the commits of a run."""
     create_small(lake)

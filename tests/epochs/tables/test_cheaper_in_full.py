@@ -60,7 +60,7 @@ def test_the_cheaper_way_is_taken_and_told(lake: Lake, monkeypatch: pytest.Monke
     assert "Estimated: incremental about " in (lake.folder / "site" / "joins" / "result.html").read_text()
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_way_that_is_ruled_out_is_not_taken(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """`refresh: incremental` never computes in full, nor does an exact changelog, which needs each commit."""
     chosen_in_full(monkeypatch)

@@ -50,10 +50,9 @@ def clustering(lake: Lake) -> list[str]:
     return list(lake.sql("DESCRIBE DETAIL {result}")[0]["clusteringColumns"])
 
 
+@pytest.mark.slow
 @cases("sql", REFERENCE, INNER, PAIRS, ids=["left", "inner", "many to many"])
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=pytest.mark.deep if way == "literals" else pytest.mark.slow) for way in WAYS]
-)
+@pytest.mark.parametrize("way", WAYS)
 def test_the_result_stays_the_join_of_its_sources(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, sql: str, way: str
 ) -> None:
@@ -129,7 +128,7 @@ def test_a_second_merge_of_a_change_set_changes_nothing(lake: Lake, monkeypatch:
     assert [(row[0], row[1]) for row in lake.rows()] == [(1, 3), (3, 2), (4, 2), (6, None), (7, 7)]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @cases(
     "rows, values",
     pytest.param(60, 60, id="more values than ranges"),
@@ -235,7 +234,7 @@ def test_maintain_lays_out_a_result_anew(lake: Lake, step: str) -> None:
     assert "cluster result" not in writes
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_result_whose_key_cannot_be_clustered_by_is_laid_out_and_back(lake: Lake) -> None:
     lake.create("left", "k BOOLEAN, v INT", "(true, 1), (false, 2)")
     lake.create("right", "k BOOLEAN, w INT", "(true, 10)")
