@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from lakehouse.session.session import settings
 from lakehouse.session.writing import write
-from lakehouse.tables.creation import column_mapping
+from lakehouse.tables.creation import column_mapping, set_properties
 from lakehouse.tables.table import KEY, Table
 from lakehouse.values.compare import char_type, contains, names_in, type_sql
 from lakehouse.values.sqltext import Address, quote
@@ -22,8 +22,8 @@ _WHOLE_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 @dataclass(frozen=True, kw_only=True)
 class Evolution:
     """
-    What gives a table other columns, as ALTER TABLE does it: the commits change no row, and readers of the change feed
-    read across them.
+    What gives a table other columns, as ALTER TABLE does it: the commits change no row. Readers of the change feed read
+    across those that add columns.
 
     Args:
         added: The new columns, each with the column after which it stands; None for the first.
@@ -115,7 +115,8 @@ def lacks_mapping(expected: T.StructType, table: Table) -> bool:
 
 def evolve(spark: SparkSession, address: Address, change: Evolution, user_metadata: str) -> None:
     """Change the columns of a table, in commits with the metadata of an epoch; new columns are null in all rows."""
-    changes = _features([*(field for field, _ in change.added), *change.widened])
+    allow_types(spark, address, [*(field for field, _ in change.added), *change.widened])
+    changes = []
     if change.added:
         columns = (
             f"{quote(field.name)} {type_sql(field.dataType)} {'FIRST' if after is None else f'AFTER {quote(after)}'}"
@@ -125,25 +126,16 @@ def evolve(spark: SparkSession, address: Address, change: Evolution, user_metada
     changes += [f"ALTER COLUMN {quote(field.name)} TYPE {type_sql(field.dataType)}" for field in change.widened]
     if change.dropped:
         changes.append(f"DROP COLUMNS ({', '.join(map(quote, change.dropped))})")
-    _alter(spark, address, changes, user_metadata)
-
-
-def allow_types(spark: SparkSession, address: Address, columns: T.StructType, user_metadata: str) -> None:
-    """Turn on what the types of columns need that an overwrite gives a table, with the metadata of an epoch."""
-    _alter(spark, address, _features(columns.fields), user_metadata)
-
-
-def _features(fields: Sequence[T.StructField]) -> list[str]:
-    """Return what turns on the features of a table that types need: writes and ALTER TABLE do not do it themselves."""
-    has_local_times = any(contains(field.dataType, T.TimestampNTZType) for field in fields)
-    return ["SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"] if has_local_times else []
-
-
-def _alter(spark: SparkSession, address: Address, changes: Sequence[str], user_metadata: str) -> None:
     with settings(spark, {"spark.databricks.delta.commitInfo.userMetadata": user_metadata}):
         for each in changes:
             altered = partial(spark.sql, f"ALTER TABLE {address.sql} {each}")
             write(f"alter {address.label}", altered, address.path)
+
+
+def allow_types(spark: SparkSession, address: Address, fields: Sequence[T.StructField]) -> None:
+    """Turn on the features of a table that the types of new columns need, which ALTER TABLE does not do itself."""
+    if any(contains(field.dataType, T.TimestampNTZType) for field in fields):
+        set_properties(spark, address, {"delta.feature.timestampNtz": "supported"})
 
 
 def as_columns(rows: DataFrame, schema: T.StructType) -> DataFrame:

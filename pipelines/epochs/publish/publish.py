@@ -252,7 +252,7 @@ def append_rows(
             frame, closed = rows(), partial(is_closed, workspace, entry)
             gives = overwrite and entry.changes_columns
             if gives:
-                allow_types(workspace.spark, target.address, frame.schema, fence.user_metadata)
+                allow_types(workspace.spark, target.address, frame.schema.fields)
             append(frame, target.address, fence, overwrite=overwrite, gives_columns=gives, unless=closed)
         except Exception as error:
             if not is_conflict(error):
