@@ -202,7 +202,7 @@ def test_a_column_that_the_join_does_not_use_changes_freely(tables: Lake) -> Non
     "ALTER COLUMN unused TYPE BIGINT",
     ids=["dropped", "renamed", "widened"],
 )
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_feed_is_read_before_and_after_a_change_of_an_unused_column(tables: Lake, change: str) -> None:
     """Delta reads the feed on either side of such a change only."""
     lake = tables

@@ -172,7 +172,7 @@ EITHER_WAY = (
 
 
 @pytest.mark.usefixtures("reader")
-@pytest.mark.deep
+@pytest.mark.slow
 def test_of_two_runs_that_publish_at_once_one_does_and_the_other_says_so(ready: Ready, tmp_path: Path) -> None:
     lake = ready.lake.copy(tmp_path / "lake")
     with both_before(ready.writes[ready.publishing]):

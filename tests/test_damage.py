@@ -117,7 +117,7 @@ def said(lake: Lake, command: str, capsys: pytest.CaptureFixture[str], join: str
     return f"{code} {error['code'] if error else part.get('state') or part.get('strategy') or part['outcome']}"
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_no_command_says_that_all_is_well(damaged, tmp_path, capsys):
     """The table in the page is what the commands say."""
     whole, copy = damaged

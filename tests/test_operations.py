@@ -220,7 +220,7 @@ def test_auto_compaction_of_the_result_is_upkeep(loaded: Lake) -> None:
     is_right(loaded)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_without_metrics_the_feed_tells_what_a_commit_changed(changed: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a platform that keeps `delta.history.metricsEnabled` off."""
     monkeypatch.delitem(sessions.FIXED, "spark.databricks.delta.history.metricsEnabled")
@@ -244,7 +244,7 @@ def rows_deleted(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(("forget", "error"), [(restored, ForeignWriter), (rows_deleted, NotLoaded)])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_ledger_that_lost_rows_goes_on_above_the_numbers_that_delta_knows(changed, forget, error):
     changed.pipeline().run(changed.spark)
     forget(changed)
@@ -258,7 +258,7 @@ def test_a_ledger_that_lost_rows_goes_on_above_the_numbers_that_delta_knows(chan
     is_right(changed)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_result_is_begun_anew_where_its_rows_in_the_ledger_were_deleted(loaded: Lake) -> None:
     rows_deleted(loaded)
     shutil.rmtree(loaded.path("result"))
@@ -416,7 +416,7 @@ def test_a_join_that_follows_every_row_goes_on_after_its_ktable_was_reconciled(s
     pipeline().verify(standard.spark)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_broken_epoch_of_a_ktable_is_not_left_to_a_manual_drop(standard: Lake) -> None:
     standard.pipeline(sources=OF_CHANGELOG).run(standard.spark)
     breaks(standard)

@@ -33,7 +33,7 @@ def is_refused(lake: Lake, pipeline: Pipeline, join: str, name: str) -> None:
         assert "lakejoin backfill" in error.value.hint
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.parametrize("on_top", ["ALTER TABLE {result} SET TBLPROPERTIES (a = 'b')", "DELETE FROM {result}"])
 def test_a_result_that_was_put_back_is_refused_and_mended_by_a_backfill(loaded, tmp_path, on_top):
     spark, pipeline = loaded.spark, loaded.pipeline()

@@ -68,7 +68,7 @@ def test_a_first_load_begins_anew_once_the_row_is_mended(orders: Lake) -> None:
     assert only(pipeline.verify(spark)).outcome == "done"
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_verify_and_a_backfill_name_the_row_of_two_inputs(orders: Lake) -> None:
     spark = orders.spark
     orders.create("rates", "id INT, part INT", "(1, 1), (2, 2)")
@@ -84,7 +84,7 @@ def test_verify_and_a_backfill_name_the_row_of_two_inputs(orders: Lake) -> None:
     assert only(pipeline.verify(spark)).outcome == "done"
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, pytest.param(200, marks=pytest.mark.deep)])
 def test_a_stream_passes_the_row_by_a_changed_statement_without_losing_its_history(orders, rows, monkeypatch):
     """The rows that met the table as it was stay as they are."""

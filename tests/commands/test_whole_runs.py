@@ -179,7 +179,7 @@ def test_a_run_that_another_one_overtakes_says_that_it_is_not_complete(loaded: L
         assert step == "begun" or is_right(lake, at, versions)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_pinned_version_that_delta_no_longer_reads_gives_way_to_the_newest(loaded: Lake) -> None:
     """A newest version may be older than the retention of its files; a commit then puts it out of reach."""
     lake = loaded

@@ -207,7 +207,7 @@ def test_what_it_was_begun_with_is_gone_and_it_begins_anew(drifted: Lake) -> Non
     assert [row["step"] for row in lake.ledger()][-5:].count("abandoned") == 1
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_result_that_was_dropped_within_its_backfill_is_loaded_anew(drifted: Lake) -> None:
     """Neither `run` nor `backfill` could go on before."""
     assert is_killed(lambda: backfill(drifted), "merge")
@@ -246,7 +246,7 @@ def test_a_slice_that_does_not_pass_its_gate_ends_the_backfill(drifted: Lake) ->
     assert lake.rows() == RIGHT
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_duplicates_are_refused_before_it_begins(drifted: Lake) -> None:
     lake, ledger = drifted, len(drifted.ledger())
     lake.sql("INSERT INTO {right} VALUES (6, 'twice')")

@@ -99,7 +99,7 @@ def test_a_kind_of_a_test_loads_follows_changes_and_is_verified(standard: Lake, 
     assert kind.verify().outcome == "done"
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_its_gate_stops_an_epoch_and_its_backfill_mends_what_a_person_changed(standard, kind, monkeypatch):
     lake = standard
     run_join(kind)

@@ -341,7 +341,7 @@ def test_columns_that_change_and_another_definition_wait_for_a_person(followed: 
     assert broken.value.exit_code == 4
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_somebody_elses_write_to_the_ktable_is_noticed(followed: Lake) -> None:
     lake = followed
     lake.sql(f"DELETE FROM {{{STATE}}} WHERE order_id = 12", STATE)

@@ -136,7 +136,7 @@ def test_a_run_that_was_taken_for_dead_appends_nothing_any_more(loaded_clicks, m
     assert only(lake.stream().run(lake.spark)).counts["appended"] == 1
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_rows_that_are_not_those_of_the_gate_break_the_epoch(loaded_clicks, monkeypatch):
     lake, real = loaded_clicks, Deferred.observed
     later(lake)
@@ -165,7 +165,7 @@ def test_what_does_not_pass_the_gate_is_not_appended(loaded_clicks: Clicks, monk
     assert lake.version() == version
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_expectations_of_a_join_keep_its_rows_in_the_stage(loaded_clicks: Clicks, tmp_path: Path) -> None:
     lake = loaded_clicks
     later(lake)

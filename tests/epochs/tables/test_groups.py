@@ -93,7 +93,7 @@ def test_feeds_have_the_groups_that_differ(recorded: Recorded) -> None:
     lake.follow(pipeline, joins, before, "groups come and go", KEYS)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_part_of_the_groups_is_repaired(loaded: Shops) -> None:
     pipeline = loaded.joins(JOINS)
     loaded.sql("UPDATE {totals} SET total = total + 1 WHERE cust = 2", "totals")

@@ -64,7 +64,7 @@ def test_an_epoch_in_full_overwrites_the_result_and_says_so(changed: Lake) -> No
     )
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_the_epochs_around_an_overwrite_go_on_from_it(changed: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Little has changed, and an overwrite is cheaper all the same; feeds and a backfill go on from it."""
     pipeline = overwriting(changed, refresh="auto")
@@ -113,7 +113,7 @@ def test_pairs_are_overwritten_too(lake: Lake, rows: tuple[str, str]) -> None:
     assert only(pipeline.verify(lake.spark)).outcome == "done"
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_run_that_is_killed_leaves_the_old_table_or_the_new(changed: Lake) -> None:
     """At every write, before and after it; the next run finishes the epoch, or computes it again if it is not there."""
     with recorded_writes() as writes:
@@ -189,7 +189,7 @@ def test_a_row_that_raises_leaves_the_old_table(lake: Lake) -> None:
     assert lake.rows() == [(1, 10, 10), (2, 10, None)]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.parametrize("is_written", [False, True])
 def test_a_source_is_needed_only_before_the_overwrite(changed: Lake, is_written: bool) -> None:
     """A killed overwrite whose source was replaced is finished if its rows are written, else it is abandoned."""

@@ -54,7 +54,7 @@ def test_rows_that_meet_the_condition_are_mended_and_no_others(loaded: Lake) -> 
     join.verify(lake.spark)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_what_somebody_else_wrote_is_mended_where_all_of_it_meets_the_condition(loaded: Lake) -> None:
     lake, join = loaded, loaded.pipeline()
     right = lake.rows()
@@ -91,7 +91,7 @@ def test_the_command_takes_a_condition(loaded: Lake, capsys: pytest.CaptureFixtu
     assert lake.rows() == right
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_an_epoch_that_was_killed_is_finished_before(loaded: Lake) -> None:
     lake, join = loaded, loaded.pipeline()
     lake.sql("INSERT INTO {left} VALUES (9, 'nine')")
@@ -134,7 +134,7 @@ def test_what_is_no_condition_on_the_result_is_refused(loaded: Lake) -> None:
     assert loaded.version() == version
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_only_a_result_at_known_versions_has_parts(loaded: Lake) -> None:
     lake = loaded
     with pytest.raises(DefinitionChanged):

@@ -132,7 +132,7 @@ def test_a_change_that_the_log_does_not_betray_shows(loaded: Lake, tmp_path: Pat
         pipeline(lake).verify(lake.spark, quick=True)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_upkeep_keeps_the_checksum_and_a_success_is_recorded(loaded: Lake, tmp_path: Path) -> None:
     lake = loaded.copy(tmp_path / "lake")
     lake.sql("OPTIMIZE {result} FULL")
@@ -185,7 +185,7 @@ def test_a_join_that_has_not_run_has_no_checksum(spark: SparkSession, tmp_path: 
         pipeline(lake).verify(spark, quick=True)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_load_that_another_run_finishes_meanwhile_has_its_checksum(spark, tmp_path, monkeypatch):
     """Delta skips the second append, so that nothing observes its rows."""
     lake, real = Lake(spark, tmp_path), load.append
@@ -202,7 +202,7 @@ def test_a_load_that_another_run_finishes_meanwhile_has_its_checksum(spark, tmp_
     agrees(lake)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_an_epoch_that_is_published_meanwhile_is_not_taken_for_a_fault(loaded, tmp_path, monkeypatch):
     lake = loaded.copy(tmp_path / "lake")
     lake.sql("UPDATE {left} SET v = 1 WHERE k = 7")

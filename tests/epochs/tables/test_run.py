@@ -92,7 +92,7 @@ def test_overwrites_and_restores_that_change_no_row_leave_no_row_in_the_results_
     assert lake.feed(start) == [("update_postimage", (2, "b", "x")), ("update_preimage", (2, "b", "new"))]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_changed_column_that_the_join_does_not_use_is_no_change(lake: Lake) -> None:
     lake.create("left", "k INT, v STRING, unused STRING", "(1, 'a', 'u')")
     lake.create("right", "k INT, w STRING", "(1, 'x')")

@@ -96,7 +96,7 @@ def test_with_one_store_or_two_and_switched_at_random_it_is_what_the_oracle_says
     assert only(join.verify(spark)).counts["expected"] == len(rows)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_killed_run_is_finished_and_the_rule_may_have_changed_meanwhile(visits: Visits) -> None:
     spark = visits.spark
     visits.self_join("none").run(spark)

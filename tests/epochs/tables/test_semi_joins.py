@@ -54,7 +54,7 @@ def loaded(recorded: Recorded) -> Shops:
     return recorded(create_customers, load_them, like=Shops)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @cases("few", pytest.param(True, id="through the driver"), pytest.param(False, id="through the stage"))
 def test_a_history_of_semi_joins(loaded: Shops, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """Each result is its statement over the tables, its feed the difference; so it is after a killed run."""

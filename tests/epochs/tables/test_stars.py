@@ -90,7 +90,7 @@ def test_a_parent_that_is_there_twice_stops_the_epoch(star: Lake, monkeypatch: p
     assert star.version() == version
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @pytest.mark.parametrize(("changelog", "looked_up_again"), [(False, False), (True, True)])
 def test_one_scan_reads_what_changed_and_what_refers_to_it(star, monkeypatch, changelog, looked_up_again):
     """A changed flight, one whose plane changed, one of both, null references and keys; a changelog needs more rows."""
@@ -121,7 +121,7 @@ def test_one_scan_reads_what_changed_and_what_refers_to_it(star, monkeypatch, ch
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["through the driver", "through the stage"])
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_changed_parent_that_is_there_twice_is_found_though_nothing_refers_to_it(star, monkeypatch, few):
     """As design section 4 says: a key that is inserted or updated and that its source holds twice."""
     monkeypatch.setattr(EpochPlan, "via_driver", few)
@@ -157,7 +157,7 @@ def test_no_expression_is_evaluated_over_rows_that_never_were(lake: Lake, monkey
     assert lake.rows()[0] == (1, 20.0)
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_a_table_with_too_many_rows_for_the_driver_is_read_by_key(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small file may hold many rows; the epoch need not pass through the stage because of them."""
     lake.create("left", "k INT, f INT", "(1, 1), (2, 2)")

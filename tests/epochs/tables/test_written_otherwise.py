@@ -55,7 +55,7 @@ def test_a_comma_binds_no_weaker_than_a_join_in_spark(lake: Lake) -> None:
     assert as_spark(lake, right) == [(1,)]
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 def test_appended_keys_are_columns_of_the_result(lake: Lake) -> None:
     """Many to many and a foreign key: load, one epoch of changes, and verify, with the columns that nobody wrote."""
     paired = "FROM customers c LEFT JOIN orders o ON o.customer = c.id"
