@@ -137,7 +137,7 @@ def test_commits_that_arrive_between_two_joins_belong_to_the_next_run(loaded: La
     assert lake.versions() == before, "a run with nothing to do writes no row"
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @cases("write", "ledger: publishing epoch 2 of beside", "ledger: publishing epoch 2 of top", "ledger: complete")
 def test_a_killed_run_is_finished_at_its_own_cut(loaded: Lake, write: str) -> None:
     lake = loaded

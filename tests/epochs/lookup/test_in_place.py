@@ -76,7 +76,7 @@ def test_nothing_of_the_result_is_staged(loaded_clicks: Clicks) -> None:
     only(lake.stream().verify(lake.spark))
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @cases(
     "moment, what, steps",
     ("before", "load result", ["publishing", "abandoned", "publishing", "committed"]),

@@ -17,7 +17,7 @@ HISTORIES, EPOCHS, SEED = 10, 1, 7
 TABLES = ("left", "right")
 
 
-@pytest.mark.deep
+@pytest.mark.slow
 @cases("few", pytest.param(True, id="through the driver"), pytest.param(False, id="through the stage"))
 def test_random_histories_of_every_type(lake: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
     """
