@@ -16,11 +16,12 @@ from functools import cached_property, reduce
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from lakehouse import limits
 from lakehouse.errors.errors import FeedUnavailable, Remedy
 from lakehouse.session.engine import Engine
+from lakehouse.tables.columns import as_columns
 from lakehouse.tables.delta_log import Commit
 from lakehouse.tables.table import CHANGE_FEED, FEED_COLUMNS, Table, commits_since, read_rows
 from lakehouse.values.compare import as_valid_text, identical, skips_files
@@ -268,10 +269,9 @@ class Repair:
             )
 
     def _at(self, version: int, weight: int, predicate: str | None) -> DataFrame:
-        rows = read_rows(self.spark, self.table, version)
-        existing = {name: F.col(quote(name)) for name in rows.columns}
         columns = self._columns
-        rows = rows.select(*(existing.get(name, F.lit(None)).cast(columns[name]).alias(name) for name in columns))
+        fields = [StructField(name, data_type) for name, data_type in columns.items()]
+        rows = as_columns(read_rows(self.spark, self.table, version), StructType(fields))
         rows = rows if predicate is None else rows.where(predicate)
         return rows.select(
             self._form,

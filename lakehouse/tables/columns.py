@@ -12,11 +12,8 @@ from lakehouse.session.session import settings
 from lakehouse.session.writing import write
 from lakehouse.tables.creation import column_mapping, set_properties
 from lakehouse.tables.table import KEY, Table
-from lakehouse.values.compare import char_type, contains, names_in, type_sql
+from lakehouse.values.compare import INTEGRAL, char_type, contains, names_in, type_sql
 from lakehouse.values.sqltext import Address, quote
-
-_WHOLE_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
-"""Ascending by what they hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,14 +155,14 @@ def _widens(found: T.StructField, expected: T.StructField) -> bool:
     if char_type(found) or char_type(expected):
         return False
     old, new = found.dataType, expected.dataType
-    if isinstance(old, _WHOLE_NUMBERS) and isinstance(new, _WHOLE_NUMBERS):
-        return _WHOLE_NUMBERS.index(type(old)) < _WHOLE_NUMBERS.index(type(new))
-    if isinstance(old, _WHOLE_NUMBERS) and isinstance(new, T.DecimalType):
+    if isinstance(old, INTEGRAL) and isinstance(new, INTEGRAL):
+        return INTEGRAL.index(type(old)) < INTEGRAL.index(type(new))
+    if isinstance(old, INTEGRAL) and isinstance(new, T.DecimalType):
         return new.precision - new.scale >= (20 if isinstance(old, T.LongType) else 10)  # as Delta has it
     if isinstance(old, T.DecimalType) and isinstance(new, T.DecimalType):
         return new.scale >= old.scale and new.precision - new.scale >= old.precision - old.scale
     pairs = ((T.FloatType, T.DoubleType), (T.DateType, T.TimestampNTZType))
-    is_small = isinstance(old, _WHOLE_NUMBERS[:3])
+    is_small = isinstance(old, INTEGRAL) and not isinstance(old, T.LongType)
     return (is_small and isinstance(new, T.DoubleType)) or any(
         isinstance(old, narrow) and isinstance(new, wide) for narrow, wide in pairs
     )

@@ -14,7 +14,7 @@ from lakehouse.values.sqltext import quote, text
 
 _Types = tuple[type[T.DataType], ...]
 
-INTEGRAL: _Types = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+INTEGRAL: _Types = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)  # ascending by what they hold
 PRUNABLE: _Types = (*INTEGRAL, T.StringType, T.DateType, T.DecimalType, T.TimestampType, T.TimestampNTZType)
 CLUSTERABLE: _Types = (*PRUNABLE, T.FloatType, T.DoubleType)
 INCOMPARABLE: _Types = (T.NullType, T.VariantType)

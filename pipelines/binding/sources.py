@@ -42,7 +42,7 @@ from pipelines.language import (
     bind_stream,
     changelog_fingerprint,
     is_ordered_by_column,
-    stream_misfits,
+    option_misfits,
 )
 from pipelines.language.join.sources import condition_path
 from pipelines.language.names import DELETED, ORDER, nearest
@@ -63,7 +63,7 @@ def stream_inputs(
     allow.
     """
     file, sides = workspace.file, [side for side in statement.sides if side.kind == "stream"]
-    misfits = list(stream_misfits(statement, file.joins[statement.name], file.sources))
+    misfits = list(option_misfits(statement, file.joins[statement.name], file.sources))
     faults = [Fault(f"joins.{statement.name}.{option}", *misfit) for option, misfit in misfits]
     streams = [
         bind_result(side, tables[side.source].schema.fieldNames())

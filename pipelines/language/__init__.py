@@ -15,6 +15,7 @@ from pipelines.language.join.chains import (
     statement_of,
 )
 from pipelines.language.join.fingerprint import changelog_fingerprint, fingerprint
+from pipelines.language.join.misfits import option_misfits
 from pipelines.language.join.sources import (
     Changelog,
     Condition,
@@ -25,7 +26,6 @@ from pipelines.language.join.sources import (
     bind_stream,
     of_struct,
 )
-from pipelines.language.join.statements import stream_misfits
 from pipelines.language.load import find, load
 from pipelines.language.names import CHANGELOG_COLUMNS, ROW_COLUMNS, STREAM_COLUMNS
 from pipelines.language.statement.definition import (
@@ -53,6 +53,6 @@ __all__ = [
     "Join", "Link", "Output", "Pairing", "PipelineFile", "ResolvedQuery", "Semantics", "Source", "Statement", "Step",
     "Storage", "Stream", "Time", "UnknownJoin", "Watermark", "Window", "Within", "bind", "bind_changelog",
     "bind_condition", "bind_result", "bind_stream", "changelog_fingerprint", "changelogs", "changelogs_of", "find",
-    "fingerprint", "is_ordered_by_column", "is_stream", "keeps_changelog", "load", "of_struct", "parse",
-    "reading_alike", "reads", "schema", "selected", "statement_of", "stream_misfits",
+    "fingerprint", "is_ordered_by_column", "is_stream", "keeps_changelog", "load", "of_struct", "option_misfits",
+    "parse", "reading_alike", "reads", "schema", "selected", "statement_of",
 ]  # fmt: skip

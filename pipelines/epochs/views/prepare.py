@@ -134,7 +134,7 @@ class _Planning:
         history, result, name = self.found.history, self.found.result, self.name
         options, beside = self.workspace.file.joins[name], self.found.beside
         # Your own expectations judge staged rows.
-        overwrites = options.feed == "any" and not self.backfill and not self.has_expectations
+        overwrites = options.feed == "any" and not (self.backfill or self.evolves or self.has_expectations)
         facts = self._facts(bound)
         cost = choice(_volume(bound, facts, result, history), history, in_full=OVERWRITE if overwrites else FULL)
         plan = plan_epoch(
@@ -150,7 +150,7 @@ class _Planning:
             new_columns=self.new_columns,
             cost=replace(cost, in_full="") if is_part else cost,
         )
-        return overwriting(plan) if overwrites and plan.strategy == FULL and not self.new_columns else plan
+        return overwriting(plan) if overwrites and plan.strategy == FULL else plan
 
     def _facts(self, bound: BoundJoin) -> list[SourceFacts]:
         """Gather what has happened to the sources, then to the changelogs of the joins among them."""

@@ -13,7 +13,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from lakehouse.errors.errors import DefinitionChanged, GateFailed, SchemaBroken
+from lakehouse.errors.errors import DefinitionChanged, GateFailed, LakejoinError, SchemaBroken
 from pipelines import Pipeline
 from pipelines.binding.workspace import Workspace
 from pipelines.commands.status import status_of
@@ -70,6 +70,8 @@ def test_a_new_column_is_added_and_filled(orders: Orders) -> None:
     before, start = orders.detail("j"), orders.version("j")
     orders.then("ALTER TABLE {orders} ADD COLUMNS (note STRING AFTER cust)")
     orders.then("UPDATE {orders} SET note = 'm' WHERE n = 5")
+    with pytest.raises(LakejoinError, match="`--slices` with columns of the result that change"):
+        pipeline.backfill(orders.spark, slices=2)
     with killed("alter j", "after"):
         pipeline.backfill(orders.spark)
     assert {row[2] for row in orders.rows("j")} == {None}
@@ -153,7 +155,9 @@ def test_columns_go_in_one_commit_and_readers_follow(orders: Orders) -> None:
     )
     with pytest.raises(DefinitionChanged, match="unexpected column `gid` int; column `n` int should be string"):
         planned(orders, pipeline, "parents")
+    counted = only(pipeline.backfill(orders.spark, select=["parents"], dry_run=True)).changed
     report = only(pipeline.backfill(orders.spark, select=["parents"]))
+    assert (report.changed, counted) == (6, 6)
     assert (report.strategy, orders.version("parents")) == ("overwrite", start + 2)
     assert "its feed shows all rows, and no reader reads across it" in report.text()
     assert orders.detail("parents")["clusteringColumns"] == ["oid"]
